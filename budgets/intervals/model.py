@@ -245,6 +245,7 @@ class ProblemCode(StrEnum):
     UNEVEN_PODS = "uneven_pods"
     CLOCK_SKEW = "clock_skew"
     TAKEN_BACK = "taken_back"
+    NOTHING_PROVEN = "nothing_proven"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -89,6 +89,12 @@ def intervals_of(
                 f"started {start.isoformat()}",
             )
             continue
+        if start is not None and epoch.end == start and _is_unproven(epoch, segments):
+            copy.problem(
+                ProblemCode.NOTHING_PROVEN,
+                f"admission {epoch.number} began {start.isoformat()} and was over when the cluster "
+                f"was watched again; no second of it is proven, so none is counted",
+            )
         admitted_at = orders or epoch.reserved_at
         rows = _rows(epoch, (pod_set, flavor), segments, start, cut)
         for seq, (piece, role, note) in enumerate(rows, start=1):
@@ -96,6 +102,11 @@ def intervals_of(
                 _interval(copy, epoch, piece, role, note, (pod_set, flavor), seq, admitted_at)
             )
     return found
+
+
+def _is_unproven(epoch: Epoch, segments: Sequence[RoleSegment]) -> bool:
+    is_billed = any(segment.role is IntervalKind.BILLABLE for segment in segments)
+    return epoch.is_estimated and is_billed
 
 
 def _rows(

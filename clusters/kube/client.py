@@ -205,13 +205,15 @@ class KubeClient:
 
         A watch from there on tells nothing until as many writes have been made.
         """
+        newest = self.newest_version(resource, selection)
+        return newest.isdecimal() and version.isdecimal() and int(newest) < int(version)
+
+    def newest_version(self, resource: Resource, selection: Selection) -> str:
+        """The resourceVersion that the cluster has come to; empty where it tells none."""
         query = {**selection.query, "limit": 1}
         path = resource.path(namespace=selection.namespace)
         found = self.request(Call("GET", path, query=query))
-        if not _is_list(found):
-            return False
-        newest = str(found["metadata"]["resourceVersion"])
-        return newest.isdecimal() and version.isdecimal() and int(newest) < int(version)
+        return str(found["metadata"]["resourceVersion"]) if _is_list(found) else ""
 
     def _list(self, resource: Resource, selection: Selection, page_size: int) -> ObjectList:
         items: list[Document] = []

@@ -11,7 +11,7 @@ onlooker's own clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -72,7 +72,7 @@ class Books:
     Attributes:
         counted: GPU-seconds that the onlooker saw, and the ledger's.
         estimated: GPU-seconds that the ledger lacks and calls estimated.
-        told: Those that it lacks where it told finance that nothing was watched.
+        told: Those that it lacks where it told finance that nothing was watched, or is proven.
         faults: What breaks the rule, in words.
     """
 
@@ -132,6 +132,7 @@ def compare(
     *,
     broken_at: Mapping[str, Sequence[tuple[int, int]]],
     unwatched: Mapping[str, Sequence[tuple[int, int]]],
+    unproven: Collection[Place] = (),
 ) -> Books:
     """Hold the ledger against what was seen.
 
@@ -141,6 +142,7 @@ def compare(
         broken_at: Worker → spans that an etcd was thrown back over: what was seen in them may have
             been undone, so both counts of a Workload of that time are of different pasts.
         unwatched: Worker → spans of which the ledger told finance that nothing was watched.
+        unproven: (worker, UID) of Workloads of which it told finance that no second is proven.
     """
     books = Books()
     ledger: dict[Place, list[Row]] = defaultdict(list)
@@ -158,7 +160,10 @@ def compare(
         ):
             continue
         books.holds += len(of_place)
-        _compare_one(books, place, of_place, of_ledger, unwatched.get(place[0], ()))
+        is_told = _touches(of_place, unwatched.get(place[0], ())) or any(
+            (hold.cluster, hold.uid) in unproven for hold in of_place
+        )
+        _compare_one(books, place, of_place, of_ledger, is_told=is_told)
     books.faults += _times(holds, broken_at)
     return books
 
@@ -168,7 +173,8 @@ def _compare_one(
     place: Place,
     holds: Sequence[Hold],
     rows: Sequence[Row],
-    unwatched: Sequence[tuple[int, int]],
+    *,
+    is_told: bool,
 ) -> None:
     what = f"{place[0]}: {place[1]}"
     if any(hold.end is None for hold in holds) or any(row.end is None for row in rows):
@@ -185,7 +191,7 @@ def _compare_one(
         books.faults.append(f"invented {said}")
     elif any(row.state == "estimated" for row in rows):
         books.estimated -= difference
-    elif _touches(holds, unwatched):
+    elif is_told:
         books.told -= difference
     else:
         books.faults.append(f"lost {said}")

@@ -49,6 +49,10 @@ UNWATCHED = """
 SELECT cluster, extract(epoch FROM start)::bigint, extract(epoch FROM "end")::bigint
 FROM budgets_discrepancy WHERE kind = 'unwatched'
 """
+UNPROVEN = """
+SELECT cluster, subject FROM budgets_discrepancy
+WHERE kind = 'history' AND message LIKE 'nothing_proven%'
+"""
 FACTS = "SELECT coalesce(sum(committed_used + burst), 0) FROM budgets_usagerecord"
 METERED = "SELECT 1 FROM budgets_meterstate WHERE metered_until > now() - '1h'::interval LIMIT 1"
 CLOSED = "SELECT name FROM budgets_billingperiod WHERE closed_at IS NOT NULL ORDER BY close_number"
@@ -72,6 +76,7 @@ class Report:
     told: int = 0
     closed: int = 0
     rest_s: float | None = None
+    last_open: dict[str, float] = field(default_factory=dict)
     load: float = 0.0
     checks: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
@@ -94,6 +99,7 @@ class Report:
                 f"booked; {self.estimated} missing as estimated, {self.told} as not watched",
                 f"months closed {self.closed}",
                 f"at rest       {rest}",
+                *(f"  {at:5.1f} s  {words}" for words, at in list(self.last_open.items())[-5:]),
                 f"checks        {self.checks}",
                 f"broken rules  {len(self.broken)}",
                 *(f"  {words}" for words in self.broken),
@@ -207,6 +213,9 @@ class _Judge:
         while True:
             left = list(self._left())
             now = time.monotonic()
+            for words in left:
+                self._report.last_open.pop(words, None)
+                self._report.last_open[words] = round(now - self._over_at, 1)
             if len(left) < fewest:
                 fewest, moved = len(left), now
             since = None if left else since or now
@@ -250,7 +259,13 @@ class _Judge:
         unwatched: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for cluster, start, end in self._house.query(UNWATCHED):
             unwatched[cluster].append((start, end))
-        books = compare(holds, rows, broken_at=self._mishaps.broken_at, unwatched=unwatched)
+        books = compare(
+            holds,
+            rows,
+            broken_at=self._mishaps.broken_at,
+            unwatched=unwatched,
+            unproven={(cluster, uid) for cluster, uid in self._house.query(UNPROVEN)},
+        )
         return books, rows
 
     def close_what_was_begun(self) -> None:

@@ -187,6 +187,14 @@ def test_more_gpus_after_a_gap_count_from_when_they_were_seen():
     assert [row[2:5] for row in rows(job)] == [(4, 10, 900), (8, 900, None)]
 
 
+def test_an_admission_whose_end_was_not_watched_and_of_which_no_second_is_proven_is_told():
+    job = Job().admit(10).see(10, gap=True).delete(10, gap=True)
+    assert rows(job) == []
+    assert problems(job) == [ProblemCode.NOTHING_PROVEN]
+    watched = Job().admit(10).see(10).delete(10)
+    assert (rows(watched), problems(watched)) == ([], [])
+
+
 # A cluster that comes back with an older past
 
 

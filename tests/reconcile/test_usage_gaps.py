@@ -11,8 +11,9 @@ import pytest
 from budgets.models import Discrepancy, Interval, MeterState
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, WriteOptions
-from clusters.models import Cluster, WorkloadState
+from clusters.kube.client import EVERYTHING, KubeClient, WriteOptions
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.usage.unwatched import replay
 from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import dev_server, register
 from tests.reconcile.usage_hand import Kueue, UsageHand, ago, kueue_on, usage_hand
@@ -91,6 +92,50 @@ def test_deletion_between_two_shifts_ends_when_it_was_asked_for_at_the_latest(
     assert row.end <= deleted_by
 
 
+def test_what_the_cluster_tells_of_the_time_before_is_no_older_than_what_was_told_last(
+    worker: Cluster, kueue: Kueue, kube: KubeClient
+) -> None:
+    since = kube.newest_version(r.WORKLOAD, EVERYTHING)
+    uid = kueue.submit("short")
+    kueue.admit("short", ago(60))
+    time.sleep(2.1)
+    told_until = ago(1)
+    found = replay(kube, since=since, floor=told_until, now=lambda: ago(0))
+    assert found is not None
+    told = [(state.document["metadata"]["uid"], state.at) for state in found.states]
+    assert told == [(uid, told_until)] * 2
+
+
+def test_what_ends_while_the_cluster_tells_of_the_time_before_ends_when_it_ended(
+    worker: Cluster, kueue: Kueue, kube: KubeClient
+) -> None:
+    """The shift before was lost; the next one asks what happened, and meanwhile a job goes."""
+    with usage_hand("gpu-east") as hand:
+        turn_until_known(hand)
+    state = MeterState.objects.get(cluster="gpu-east")
+    uid = kueue.submit("short")
+    kueue.admit("short", ago(60))
+    gone: list[datetime] = []
+
+    def now() -> datetime:
+        if not gone:
+            gone.append(ago(0))
+            time.sleep(1.1)
+            kueue.delete("short")
+        return ago(0)
+
+    assert state.complete_until is not None
+    found = replay(
+        kube, since=state.watched_version, floor=state.complete_until - timedelta(days=1), now=now
+    )
+    assert found is not None
+    last = found.states[-1]
+    assert (last.document["metadata"]["uid"], last.type) == (uid, WorkloadEvent.Type.DELETED)
+    assert (last.after_gap, last.at > gone[0]) == (False, True)
+    assert all(state.after_gap and state.at <= gone[0] for state in found.states[:-1])
+    assert len(found.states) > 1
+
+
 def test_restart_that_misses_nothing_tells_nobody(worker: Cluster, kueue: Kueue) -> None:
     for _ in range(2):
         with usage_hand("gpu-east") as hand:
@@ -162,8 +207,8 @@ def complete(hub: Kueue, job: str, at: datetime) -> None:
 @pytest.mark.parametrize(
     ("is_told", "want_s"),
     [
-        pytest.param(True, 40, id="until its Job ended, as the worker's did"),
-        pytest.param(False, 45, id="until the manager heard of it, where no Job tells"),
+        pytest.param(True, 38, id="until its Job ended, as the worker's did"),
+        pytest.param(False, 43, id="until the manager heard of it, where no Job tells"),
     ],
 )
 def test_what_the_manager_knows_of_an_unwatched_time_is_counted_as_estimated(

@@ -124,12 +124,19 @@ class UsageBody(Controller[str]):
         """First what happened since the shift before, as far as the cluster remembers it."""
         if self._resumes_at:
             try:
-                found = replay(self.context.client, since=self._resumes_at, now=self._second())
+                found = replay(
+                    self.context.client,
+                    since=self._resumes_at,
+                    floor=self._contact.began_with,
+                    now=self._second,
+                )
             except ClusterError as error:
                 log.warning("not_replayed", cluster=self.cluster, reason=error.reason)
                 found = None
             self._is_whole = found is not None
-            self._waiting.extend(found or ())
+            if found is not None:
+                self._waiting.extend(found.states)
+                self._contact.began_with = found.until
         return super().open()
 
     def tell(self, seen: Seen) -> None:

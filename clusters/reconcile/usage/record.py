@@ -66,6 +66,10 @@ class Completeness:
     Args:
         now: The cluster's clock.
         until: What an earlier shift was sure of; None at the first.
+
+    Attributes:
+        began_with: Until then all was told before the first list: ``until``, or later where the
+            cluster told what happened since.
     """
 
     def __init__(self, now: Callable[[], datetime], *, until: datetime | None = None) -> None:

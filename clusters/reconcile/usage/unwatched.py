@@ -2,7 +2,8 @@
 
 Between two shifts a watch from where the last one ended tells all of it in order, also what came
 and went meanwhile and is in no list any more. When it happened is not told: a state is taken to be
-as old as the newest time in it, so that nothing lasts longer than the object itself proves.
+as old as the newest time in it, but no older than what the last shift was told, so that nothing
+lasts longer than is proven. What happens while it is told is stamped as if it were watched.
 
 Of a time that the cluster has forgotten the manager's Workloads tell of the copies that they named
 this cluster for: those are written down as far as the manager saw them, and count as estimated.
@@ -12,6 +13,7 @@ That anything else may be missing is told to finance, for whom it blocks the clo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -24,7 +26,7 @@ from budgets import intervals as ledger
 from budgets.models import Discrepancy, MeterState
 from budgets.services.billing.discrepancies import UNSETTLED, note_discrepancy
 from clusters.documents import labels
-from clusters.documents.keys import Document, version_number
+from clusters.documents.keys import Document, version_number, version_of
 from clusters.errors import ClusterError, Gone, NotFound
 from clusters.jobs.table import KINDS
 from clusters.kube.client import EVERYTHING, KubeClient, WatchOptions
@@ -40,6 +42,8 @@ KIND: Final = Discrepancy.Kind.UNWATCHED
 ASKED: Final = "manager asked"
 MARGIN: Final = timedelta(seconds=30)
 """The manager hears of a copy's admission, and of its end, a little later than the copy is told."""
+CLOCKS: Final = timedelta(seconds=1)
+"""Two clocks that tell whole seconds may call one moment so differently: a start, and an end."""
 
 
 def note_unwatched(cluster: str, *, start: datetime, end: datetime) -> None:
@@ -135,11 +139,18 @@ def _copies_here(cluster: str) -> QuerySet[WorkloadState]:
 def _as_copy(
     seen: WorkloadEvent, row: WorkloadState, cluster: str, origin: str, completed: str | None
 ) -> list[WorkloadEvent]:
-    """The copy as it must have been, never longer than it was.
+    """The copy as it must have been, never longer than it was; nothing where that is no time.
 
     The manager says that it is admitted after the worker did, and its Job ended, by the time that
     the worker's told, before the worker said that it is finished.
     """
+    assert row.admitted_at is not None and row.finished_at is not None, "asked for by both"
+    start, end = row.admitted_at, row.finished_at
+    if completed is not None:
+        end = min(end, datetime.fromisoformat(completed))
+    end -= 2 * CLOCKS
+    if end <= start:
+        return []
     payload: dict[str, Any] = seen.payload
     metadata = dict(payload["metadata"])
     metadata["labels"] = (metadata.get("labels") or {}) | {labels.ORIGIN: origin}
@@ -149,7 +160,6 @@ def _as_copy(
         entry for entry in status.get("conditions") or [] if entry["type"] != "Finished"
     ]
     copy = payload | {"metadata": metadata, "status": status, ledger.AFTER_GAP: True}
-    assert row.admitted_at is not None and row.finished_at is not None, "asked for by both"
 
     def event(kind: str, **changes: Any) -> WorkloadEvent:
         fields = {
@@ -163,12 +173,9 @@ def _as_copy(
         }
         return WorkloadEvent(**fields, **changes)
 
-    end = row.finished_at
-    if completed is not None:
-        end = max(row.admitted_at, min(end, datetime.fromisoformat(completed)))
     ended = copy | {ledger.COMPLETED_AT: end.isoformat()}
     return [
-        event(WorkloadEvent.Type.SEEN, observed_at=row.admitted_at, payload=copy),
+        event(WorkloadEvent.Type.SEEN, observed_at=start, payload=copy),
         event(WorkloadEvent.Type.MISSING, observed_at=end, last_seen_at=end, payload=ended),
     ]
 
@@ -234,32 +241,55 @@ READ_S: Final = 1
 """The server ends the watch after so long; what it remembers comes first, and at once."""
 
 
-def replay(client: KubeClient, *, since: str, now: datetime) -> list[Observation] | None:
-    """Every state since a resourceVersion, in order; None where it is forgotten, or undone.
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a cluster remembers of the time since the last shift.
+
+    Attributes:
+        states: In order.
+        until: By now everything was told; the cluster's clock, whole seconds.
+    """
+
+    states: list[Observation]
+    until: datetime
+
+
+def replay(
+    client: KubeClient, *, since: str, floor: datetime | None, now: Callable[[], datetime]
+) -> Replay | None:
+    """Every state since a resourceVersion; None where that is forgotten, or undone.
 
     Args:
         client: The cluster.
         since: Up to here all was told.
-        now: By the cluster's clock, whole seconds; nothing is later.
+        floor: Until then all was told: what is told now happened later. None: not known.
+        now: The cluster's clock, whole seconds.
 
     Raises:
         ClusterError: the cluster did not tell.
     """
+    newest = client.newest_version(WORKLOAD, EVERYTHING)
+    began = now()
+    if version_number(newest) < version_number(since):
+        return None
+    known = () if floor is None else (floor,)
     options = WatchOptions(resource_version=since, timeout_s=READ_S, idle_timeout_s=READ_S + 10)
     found: list[Observation] = []
-    if client.is_behind(WORKLOAD, EVERYTHING, since):
-        return None
     try:
         with client.watch(WORKLOAD, options=options) as stream:
             for event in stream:
                 if event.type is WatchType.BOOKMARK:
                     continue
                 kind = Type.DELETED if event.type is WatchType.DELETED else Type.SEEN
-                at = min(now, max(_times(event.document), default=now))
-                found.append(Observation(kind, event.document, at, after_gap=True))
+                document = event.document
+                if version_of(document) > version_number(newest):
+                    found.append(Observation(kind, document, now()))
+                    continue
+                proven = max((*known, *_times(document)), default=began)
+                found.append(Observation(kind, document, min(began, proven), after_gap=True))
     except Gone:
         return None
-    return found
+    return Replay(found, began)
 
 
 def _times(document: Document) -> Iterator[datetime]:
