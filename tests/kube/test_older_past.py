@@ -52,7 +52,7 @@ def test_what_is_there_after_an_older_past_came_back_is_seen(
 
             def told() -> list[object]:
                 with suppress(ClusterError):  # the API server has not read everything yet
-                    return [replay(client, since=undone, now=now)]
+                    return [replay(client, since=undone, floor=now, now=lambda: now)]
                 return []
 
             assert eventually(told, seconds=SEEN_WITHIN_S) == [None], "it tells nothing of then"
