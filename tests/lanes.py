@@ -164,7 +164,7 @@ def static() -> bool:
         [BIN / "ruff", "check", "."],
         [BIN / "ruff", "format", "--check", "."],
         [BIN / "lint-imports", "--no-logo"],
-        [BIN / "mypy", "budgets", "clusters", "portal"],
+        [BIN / "mypy", "budgets", "clusters", "portal", "tests"],
         [PYTHON, "manage.py", "check"],
         [PYTHON, "manage.py", "makemigrations", "--check", "--dry-run"],
         [BIN / "djade", "--check", *sorted(ROOT.glob("templates/**/*.html"))],

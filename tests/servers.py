@@ -121,14 +121,23 @@ def postgres_server(**changes: str) -> Iterator[str]:
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             user = "postgres" if _has_user("postgres") else "nobody"
             shutil.chown(folder, user)
-        common = {"user": user} if user else {}
         data = f"{folder}/data"
         subprocess.run(
-            [binaries / "initdb", "-D", data, "-U", "portal", "--auth=trust", "-E", "UTF8", "-N"],
+            [
+                str(binaries / "initdb"),
+                "-D",
+                data,
+                "-U",
+                "portal",
+                "--auth=trust",
+                "-E",
+                "UTF8",
+                "-N",
+            ],
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=folder,
-            **common,
+            user=user,
         )
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -145,11 +154,11 @@ def postgres_server(**changes: str) -> Iterator[str]:
         flags = [f for key, value in settings.items() for f in ("-c", f"{key}={value}")]
         with open(f"{folder}/log", "wb") as log:
             process = subprocess.Popen(
-                [binaries / "postgres", "-D", data, *flags],
+                [str(binaries / "postgres"), "-D", data, *flags],
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                **common,
+                user=user,
             )
             try:
                 _wait(lambda: _answers(port), "PostgreSQL")

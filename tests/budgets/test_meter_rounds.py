@@ -123,7 +123,7 @@ def test_a_round_that_is_cut_off_leaves_the_rounds_before_and_is_done_again(
     monkeypatch.setattr(meter, "ROUND", 3)
     written: list[Period] = []
 
-    def until_the_fifth(facts: hour_facts.Facts) -> tuple[int, int]:
+    def until_the_fifth(facts: hour_facts.WindowFacts) -> tuple[int, int]:
         if len(written) == 4:
             raise KeyboardInterrupt
         written.append(facts.window)
@@ -222,7 +222,7 @@ def test_two_meters_at_once_write_every_fact_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(meter, "ROUND", 2)
     real = hour_facts.write_facts
 
-    def slowly(facts: hour_facts.Facts) -> tuple[int, int]:
+    def slowly(facts: hour_facts.WindowFacts) -> tuple[int, int]:
         time.sleep(0.05)
         return real(facts)
 
@@ -243,7 +243,7 @@ def test_what_is_stored_while_a_round_runs_is_metered_after_it(
     has_read, stored = threading.Event(), threading.Event()
     real = hour_facts.write_facts
 
-    def slowly(facts: hour_facts.Facts) -> tuple[int, int]:
+    def slowly(facts: hour_facts.WindowFacts) -> tuple[int, int]:
         has_read.set()
         # Not for ever: it cannot come while the round runs.
         stored.wait(1)

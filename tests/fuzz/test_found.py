@@ -223,12 +223,8 @@ def test_execution_time_beyond_all_calendars_never_ends(world: Embedded):
     conditions = copy.deepcopy(found["status"]["conditions"])
     for row in conditions:
         row["lastTransitionTime"] = "9999-12-31T23:59:59Z"
-    body = {
-        "spec": {"maximumExecutionTimeSeconds": 2**31 - 1},
-        "status": {"conditions": conditions},
-    }
-    name = found["metadata"]["name"]
-    place.client.patch(r.WORKLOAD, name, {"status": body["status"]}, namespace=NS, options=STATUS)
+    name, status = found["metadata"]["name"], {"conditions": conditions}
+    place.client.patch(r.WORKLOAD, name, {"status": status}, namespace=NS, options=STATUS)
     place.create(job("second", run_s=600))
     eventually(lambda: is_true(place.workload_of("second"), "Admitted"), seconds=5)
     assert not bodies[0].faults.standing.parked

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.configuration import DEFAULT_STRATEGIES, Configuration
 from clusters.kueue.cycle.decisions import CycleResult
 from tests.kueue.builders import (
@@ -24,7 +25,7 @@ from tests.kueue.builders import (
 )
 from tests.kueue.load import load_engine
 
-KEY = ("f0", GPU)
+KEY = FlavorResource("f0", GPU)
 QUEUES = ("a", "b", "c")
 
 
