@@ -178,6 +178,15 @@ SEEN = {version: hours(48) + timedelta(minutes=version) for version in range(5)}
             id="admitted at no time",
         ),
         pytest.param(
+            [
+                {"QuotaReserved": NONSENSE, "Admitted": NONSENSE},
+                {"QuotaReserved": NONSENSE, "Admitted": NONSENSE},
+                {"QuotaReserved": NONSENSE, "Admitted": NONSENSE, "Finished": 49},
+            ],
+            (SEEN[0], hours(49)),
+            id="in each state the same admission",
+        ),
+        pytest.param(
             [{"Admitted": 1}, {"Admitted": 1, "Finished": NONSENSE}, {"Finished": NONSENSE}],
             (hours(1), SEEN[1]),
             id="ended at no time",
