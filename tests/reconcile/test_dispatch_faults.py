@@ -57,12 +57,19 @@ def test_dispatch_heals_when_every_shift_is_killed_between_any_two_writes(fleet)
     def told() -> str:
         return str((reaper.killed_at, manager.all(r.WORKLOAD), left_on_workers(fleet)))
 
+    def workers_hold(policy: str) -> None:
+        for worker in WORKERS:
+            fleet[worker].client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": policy}})
+
+    workers_hold("Hold")  # until both have a copy: the one that is not chosen is taken back
     with Watcher(fleet, origin=INSTALLATION) as watcher, Reaper(fleet) as reaper:
         manager.create(job("train", gpus=8, run_s=6, managed=True))
         reaper.keep_alive("manager", "admission", AdmissionBody)
         for worker in WORKERS:
             reaper.keep_alive(worker, "admission", AdmissionBody)
         reaper.keep_alive("manager", "dispatch", DispatchBody, workers=WORKERS)
+        eventually(lambda: all(fleet[worker].all(r.WORKLOAD) for worker in WORKERS), why=told)
+        workers_hold("None")
         eventually(lambda: (manager.job("train").get("status") or {}).get("active"), why=told)
         manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
         eventually(
