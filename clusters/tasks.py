@@ -6,6 +6,8 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from celery import current_app, shared_task
 from django.conf import settings
@@ -21,6 +23,21 @@ STOPPING = threading.Event()
 """Set when this worker is told to end: every shift of it hands over."""
 PROCESSES = Processes(memory=settings.SHIFT_MEMORY_MB * 1024**2)
 """Of the clusters whose shifts this worker has; without a limit of memory all are worked here."""
+_HEALTH, _TOKENS, _ACTIONS = threading.Lock(), threading.Lock(), threading.Lock()
+
+
+@contextmanager
+def _alone(turn: threading.Lock) -> Iterator[bool]:
+    """Whether no other round of the same is under way here.
+
+    One that waited for it, or for the same slow cluster, would take slot after slot of this worker.
+    """
+    is_ours = turn.acquire(blocking=False)
+    try:
+        yield is_ours
+    finally:
+        if is_ours:
+            turn.release()
 
 
 @shared_task(name="clusters.tasks.fill_shifts", expires=OFFER_EXPIRES_S, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types
@@ -60,19 +77,22 @@ def nudge_sync() -> dict[str, int]:
 @shared_task(name="clusters.tasks.check_health", expires=10, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
 def check_health() -> dict[str, bool]:
     """Health of the clusters that no shift looks at."""
-    return services.check_health()
+    with _alone(_HEALTH) as is_ours:
+        return services.check_health() if is_ours else {}
 
 
 @shared_task(name="clusters.tasks.rotate_tokens", time_limit=600)  # type: ignore[untyped-decorator]  # celery has no types
 def rotate_tokens() -> list[str]:
     """Renew the tokens that dispatch uses, long before they end."""
-    return services.rotate_due_tokens()
+    with _alone(_TOKENS) as is_ours:
+        return services.rotate_due_tokens() if is_ours else []
 
 
 @shared_task(name="clusters.tasks.run_workload_actions", expires=30, time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
 def run_workload_actions() -> dict[str, int]:
     """Carry out what people want done to single jobs; state → how many came to it."""
-    return services.run_workload_actions()
+    with _alone(_ACTIONS) as is_ours:
+        return services.run_workload_actions() if is_ours else {}
 
 
 @shared_task(name="clusters.tasks.advance_maintenance", expires=10, time_limit=60)  # type: ignore[untyped-decorator]  # celery has no types

@@ -6,7 +6,9 @@ typed models cost more than the request that carries them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 
@@ -48,6 +50,18 @@ class Resource:
         else:
             plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
         return Resource(group, version, plural, kind, namespaced)
+
+    def may_be(
+        self, document: Mapping[str, Any], name: str, *, namespace: str | None = None
+    ) -> bool:
+        """Whether nothing that a document says of itself speaks against this object."""
+        metadata = document.get("metadata")
+        told = metadata if isinstance(metadata, dict) else {}
+        return (
+            document.get("kind") in (None, self.kind)
+            and told.get("name") in (None, name)
+            and told.get("namespace") in (None, "", namespace)
+        )
 
     def path(
         self, name: str | None = None, *, namespace: str | None = None, subresource: str = ""

@@ -20,7 +20,7 @@ from clusters.kube.kubeconfig import Connection, connection_of
 from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource
 from clusters.kube.shares import Counted, Share
 from clusters.kube.stream import WatchStream, is_object
-from clusters.kube.transport import READ_TIMEOUT_S, Call, Transport
+from clusters.kube.transport import READ_TIMEOUT_S, SMALL_ANSWER, Call, Transport
 
 FIELD_MANAGER = "gpu-budget-portal"
 PAGE_SIZE = 500
@@ -66,12 +66,13 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write. `force` counts for server-side apply only."""
+    """How to write. `force` counts for server-side apply only; `limit` as of a call."""
 
     field_manager: str = FIELD_MANAGER
     force: bool = False
     dry_run: bool = False
     subresource: str = ""
+    limit: int | None = None
 
     @property
     def query(self) -> dict[str, str | int | None]:
@@ -185,11 +186,26 @@ class KubeClient:
         self.transport.close()
 
     def get(
-        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str = ""
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        limit: int | None = None,
     ) -> Document:
-        """One object."""
+        """One object, of so many bytes at most.
+
+        Raises:
+            ServerFault: the answer says of itself that it is another object.
+        """
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        return self.request(Call("GET", path))
+        call = Call("GET", path, limit=limit)
+        found = self.request(call)
+        if not subresource and not resource.may_be(found, name, namespace=namespace):
+            words = "the answer is another object than was asked for"
+            raise ServerFault(Refusal(words, target=call.target))
+        return found
 
     def list(
         self, resource: Resource, selection: Selection = EVERYTHING, *, page_size: int = PAGE_SIZE
@@ -283,7 +299,8 @@ class KubeClient:
         namespace = (document.get("metadata") or {}).get("namespace")
         path = resource.path(name, namespace=namespace, subresource=options.subresource)
         body = _typed(resource, document, options)
-        return self.request(Call(method, path, query=options.query, body=body))
+        call = Call(method, path, query=options.query, body=body, limit=options.limit)
+        return self.request(call)
 
     def patch(
         self,
@@ -361,7 +378,8 @@ class KubeClient:
 
     def probe(self, *, timeout_s: float = 3.0) -> Probe:
         """GET /version: is it there, which version, how far, what does its clock say."""
-        answer = self.transport.send(Call("GET", "/version", timeout_s=timeout_s))
+        call = Call("GET", "/version", timeout_s=timeout_s, limit=SMALL_ANSWER)
+        answer = self.transport.send(call)
         return Probe(
             str(answer.document.get("gitVersion", "")), answer.duration_s, _clock(answer.date)
         )
@@ -401,7 +419,8 @@ def is_allowed(client: KubeClient, attributes: Mapping[str, str]) -> bool:
         attributes: resourceAttributes (verb, group, resource, subresource, namespace, name).
     """
     review = {"spec": {"resourceAttributes": dict(attributes)}}
-    answer = client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
+    options = WriteOptions(limit=SMALL_ANSWER)
+    answer = client.create(SELF_SUBJECT_ACCESS_REVIEW, review, options=options)
     return bool((answer.get("status") or {}).get("allowed"))
 
 

@@ -39,8 +39,11 @@ from clusters.errors import (
     Unreachable,
     Untrusted,
 )
+from clusters.kube.shares import MIB, weigh
 
 MESSAGE_LIMIT = 4000
+STATUS_MOST = 32 * MIB
+"""Bytes of memory that the Status of a refusal may take; it quotes an object or two at most."""
 _FAMILY: Mapping[int, type[ClusterError]] = {
     400: Invalid, 401: Unauthenticated, 403: Forbidden, 404: NotFound, 405: Invalid,
     408: TimedOut, 409: Conflict, 410: Gone, 413: Invalid, 415: Invalid, 422: Invalid,
@@ -182,8 +185,9 @@ def _family(refusal: Refusal) -> type[ClusterError]:
 
 
 def _status_document(body: bytes) -> Mapping[str, Any]:
+    """The Status of a body; its first words where it is none, or would take too much memory."""
     try:
-        document = read_json(body)
+        document = read_json(body) if weigh(body) <= STATUS_MOST else None
     except ValueError:
         document = None
     if isinstance(document, dict) and document.get("kind") == "Status":

@@ -60,10 +60,11 @@ class Shares:
     Args:
         memory: Bytes for all of them.
         among: How many clusters there are. One may have more than its part while there is room.
+        advice: What an admin can do where a part is not enough.
     """
 
-    def __init__(self, *, memory: int, among: int) -> None:
-        self.memory, self.each = memory, memory // max(1, among)
+    def __init__(self, *, memory: int, among: int, advice: str = "") -> None:
+        self.memory, self.each, self.advice = memory, memory // max(1, among), advice
         self.lock = threading.Lock()
         self.taken = 0
         self._of: dict[str, Share] = {}
@@ -113,9 +114,9 @@ class Share:
             if is_over and shares.taken + weight > shares.memory:
                 words = (
                     f"{self._cluster} shows more than its part of this process's memory"
-                    f" ({shares.each // MIB:,} MiB). SHIFT_MEMORY_MB gives all of them more."
+                    f" ({shares.each // MIB:,} MiB). {shares.advice}"
                 )
-                raise ServerFault(Refusal(words, target=target))
+                raise ServerFault(Refusal(words.strip(), target=target))
             self._taken += weight
             shares.taken += weight
         return Held(self, weight)
@@ -126,3 +127,8 @@ class Share:
             weight = self.returned.popleft()
             self._taken -= weight
             self._shares.taken -= weight
+
+
+IN_TASKS: Final = Shares(memory=512 * MIB, among=4)
+"""Of a worker whose short tasks ask every cluster. An answer may be as heavy as the heaviest object
+that an API server stores: 32 MiB."""

@@ -38,6 +38,8 @@ WHOLE = 2.0
 """A whole answer may take so many times as long as its next byte, however slowly bytes come."""
 ANSWER_LIMIT = 64 * 1024 * 1024
 """Bytes of one answer; a list that has more is read in smaller pages."""
+SMALL_ANSWER = 1024 * 1024
+"""Bytes of an answer that says little: a version, a namespace, a token."""
 POOL_SIZE = 16
 BUFFER = 64 * 1024
 USER_AGENT = "gpu-budget-portal"
@@ -46,7 +48,10 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `query` values of None are left out; the body is a JSON document or nothing."""
+    """One request. `query` values of None are left out; the body is a JSON document or nothing.
+
+    `limit` is how many bytes its answer may have, where that is less than any answer may.
+    """
 
     method: str
     path: str
@@ -54,6 +59,7 @@ class Call:
     body: Any = field(default=None, repr=False)
     content_type: str = JSON
     timeout_s: float | None = None
+    limit: int | None = None
 
     @property
     def target(self) -> str:
@@ -116,7 +122,7 @@ class Transport:
         started = time.monotonic()
         try:
             response = self._open_with_retry(call)
-            body = _whole(response, call, limit=self._limit)
+            body = _whole(response, call, limit=self._limit(call))
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:
@@ -130,9 +136,9 @@ class Transport:
             document = Counted(document, held)
         return ApiAnswer(document, date, duration_s, len(body))
 
-    @property
-    def _limit(self) -> int:
-        return ANSWER_LIMIT if self.share is None else min(ANSWER_LIMIT, self.share.largest)
+    def _limit(self, call: Call) -> int:
+        limit = ANSWER_LIMIT if call.limit is None else min(ANSWER_LIMIT, call.limit)
+        return limit if self.share is None else min(limit, self.share.largest)
 
     def _held(self, call: Call, body: bytes) -> Held | None:
         """The cluster's share that the answer takes, before it is read; None where all is its."""
@@ -157,9 +163,8 @@ class Transport:
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=opening)
         try:
             response = self._open(call, timeout)
-            body = (
-                b"" if 200 <= response.status < 300 else _whole(response, call, limit=self._limit)
-            )
+            is_fine = 200 <= response.status < 300
+            body = b"" if is_fine else _whole(response, call, limit=self._limit(call))
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:

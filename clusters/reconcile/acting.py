@@ -17,6 +17,7 @@ own rules, ends an action; anything else is tried again with growing pauses, as 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,6 +44,7 @@ from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
 from clusters.models import ShiftRun, WorkloadAction
 from clusters.reconcile.context import ClusterFacts, registered
+from clusters.reconcile.identity import confirm
 from clusters.reconcile.past import look_back
 from clusters.reconcile.reactivation import is_active, reactivation
 from clusters.reconcile.runtime.faults import words_of
@@ -54,6 +56,7 @@ Verb, State = WorkloadAction.Verb, WorkloadAction.State
 ClientFor = Callable[[str], KubeClient]
 CLAIM: Final = timedelta(seconds=60)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1, 300
+SLOW_S: Final = 5.0
 POLL: Final = timedelta(seconds=2)
 GONE: Final = "It was gone already."
 CHANGED: Final = "It has changed since."
@@ -77,7 +80,8 @@ def carry_out_due(
 
     Returns:
         State → how many came to it. An action that somebody else attempts is passed over, and so
-        are further ones of a cluster that has just not answered: its time is that of the others.
+        are further ones of a cluster that has just not answered, or took long: its time is that
+        of the others.
     """
     silent: set[str] = set()
     due = WorkloadAction.objects.filter(state=State.WAITING, next_attempt_at__lte=now)
@@ -85,8 +89,9 @@ def carry_out_due(
     for action in due.select_related("cluster").order_by("next_attempt_at", "pk")[:most]:
         if action.cluster.slug in silent or not _claim(action, now):
             continue
+        began = time.monotonic()
         outcome = _safely(action, client_for, kinds)
-        if outcome.is_silent:
+        if outcome.is_silent or time.monotonic() - began > SLOW_S:
             silent.add(action.cluster.slug)
         _record(action, outcome, now)
         found[outcome.state] = found.get(outcome.state, 0) + 1
@@ -147,6 +152,7 @@ def _attempt(action: WorkloadAction, client_for: ClientFor, kinds: Collection[Re
     except ClusterError as error:
         return Attempt(State.WAITING, f"The cluster cannot be reached. The error is: {error}")
     try:
+        confirm(action.cluster.slug, client)
         if not _is_same_past(registration.facts, client):
             words = "A backup was restored, and an admin has not yet said which side is right."
             return Attempt(State.WAITING, words)

@@ -12,7 +12,8 @@ from django.db.models import Q
 from clusters.errors import Forbidden, NotFound, Refusal, Terminal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.models import Cluster
+from clusters.kube.transport import SMALL_ANSWER
+from clusters.models import Cluster, ClusterHealth
 
 UID_LIMIT = 64
 
@@ -28,7 +29,8 @@ def uid_of(client: KubeClient) -> str:
         ClusterError: it does not answer.
     """
     try:
-        found = client.get(r.NAMESPACE, "kube-system")["metadata"].get("uid")
+        answer = client.get(r.NAMESPACE, "kube-system", limit=SMALL_ANSWER)
+        found = answer["metadata"].get("uid")
     except (Forbidden, NotFound):
         return ""
     return found if isinstance(found, str) and len(found) <= UID_LIMIT else ""
@@ -83,11 +85,31 @@ def confirm_uid(slug: str, found: str) -> None:
         raise OtherCluster(Refusal(_words(found, known, slug))) from None
 
 
+def require_same(slug: str, known: str, found: str) -> None:
+    """The same, of the UID that is known, without the database.
+
+    Raises:
+        OtherCluster: as :func:`confirm`.
+    """
+    if known and found not in ("", known):
+        raise OtherCluster(Refusal(_elsewhere(f"A cluster with UID {found}", known, slug)))
+
+
+def is_another(slug: str) -> bool:
+    """Whether the last look at a cluster said that another one answers there. One query."""
+    told = ClusterHealth.objects.filter(cluster__slug=slug, reason=OtherCluster.__name__)
+    return told.exists()
+
+
 def _words(found: str, known: str, slug: str) -> str:
     other = holder_of(uid=found, other_than=slug)
     which = f"The cluster {other.name} ({other.slug})" if other else f"A cluster with UID {found}"
     if not known:
         return f"{which} is the same cluster. De-register one of the two as lost."
+    return _elsewhere(which, known, slug)
+
+
+def _elsewhere(which: str, known: str, slug: str) -> str:
     return (
         f"{which} answers at the address of {slug}, which has UID {known}. Give {slug} a "
         "kubeconfig that leads to it; if it was rebuilt, de-register it as lost and register it "

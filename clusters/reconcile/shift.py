@@ -209,7 +209,8 @@ def shares_of(role: str) -> Shares | None:
     if role != ShiftRun.Role.DISPATCH or not settings.SHIFT_MEMORY_MB:
         return None
     memory = int(settings.SHIFT_MEMORY_MB * MIB * OF_WORKERS)
-    return Shares(memory=memory, among=len(registered_workers()))
+    advice = "SHIFT_MEMORY_MB gives all of them more."
+    return Shares(memory=memory, among=len(registered_workers()), advice=advice)
 
 
 class _Shift:

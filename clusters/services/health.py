@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import datetime, timedelta
 
 import structlog
@@ -10,9 +10,10 @@ from django.utils import timezone
 
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient
+from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster, ShiftRun
-from clusters.reconcile.health import Contact, record_contact
-from clusters.reconcile.identity import confirm_uid, uid_of
+from clusters.reconcile.health import Contact, confirmed, record_contact
+from clusters.reconcile.identity import uid_of
 from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
@@ -38,10 +39,11 @@ def check_health() -> dict[str, bool]:
         for cluster in Cluster.objects.registered().select_related("health").order_by("slug")
         if not (cluster.pk in busy and _is_fresh(cluster, now))
     ]
-    # Beside one another: one that answers a byte at a time keeps no other waiting.
+    # Beside one another, each written down as it comes: one that answers a byte at a time keeps no
+    # other waiting.
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="health") as pool:
-        asked = {cluster: pool.submit(_probe, cluster) for cluster in due}
-        return {cluster.slug: _told(cluster, answer) for cluster, answer in asked.items()}
+        asked = {pool.submit(_probe, cluster): cluster for cluster in due}
+        return {asked[each].slug: _told(asked[each], each) for each in as_completed(asked)}
 
 
 def _is_fresh(cluster: Cluster, now: datetime) -> bool:
@@ -55,7 +57,7 @@ def _told(cluster: Cluster, answer: Future[tuple[Contact, str]]) -> bool:
     try:
         contact, uid = answer.result()
         if contact.error is None:
-            contact = _confirmed(cluster, contact, uid)
+            contact = confirmed(cluster.slug, contact, uid)
         record_contact(cluster.pk, contact)
     except Exception:  # whatever one cluster's answer does, the next is asked
         log.exception("health_not_checked", cluster=cluster.slug)
@@ -63,19 +65,11 @@ def _told(cluster: Cluster, answer: Future[tuple[Contact, str]]) -> bool:
     return contact.probe is not None
 
 
-def _confirmed(cluster: Cluster, contact: Contact, uid: str) -> Contact:
-    try:
-        confirm_uid(cluster.slug, uid)
-    except ClusterError as error:
-        return Contact(contact.at, error)
-    return contact
-
-
 def _probe(cluster: Cluster) -> tuple[Contact, str]:
     """What it answers, and its UID; in a thread of its own, which touches no database."""
     try:
-        text = unseal(cluster.kubeconfig_sealed)
-        with KubeClient.from_kubeconfig(text, read_timeout_s=TIMEOUT_S) as client:
+        text, share = unseal(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
+        with KubeClient.from_kubeconfig(text, read_timeout_s=TIMEOUT_S, share=share) as client:
             contact = Contact(timezone.now(), probe=client.probe(timeout_s=TIMEOUT_S))
             return contact, uid_of(client)
     except ClusterError as error:

@@ -9,7 +9,6 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from budgets import services as promises
 from budgets.errors import Fault, Rejected, reject_any
@@ -281,7 +280,7 @@ def _store(actor: User | None, row: Cluster, table: PreflightTable) -> None:
 def _first_token(row: Cluster) -> None:
     """A worker that gives no token yet is registered all the same; beat tries again."""
     try:
-        mint(row, now=timezone.now())
+        mint(row)
     except ClusterError as error:
         ClusterHealth.objects.filter(cluster=row).update(
             multikueue_active="", multikueue_message=f"{error.reason}: {error.message}"[:500]

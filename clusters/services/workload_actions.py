@@ -21,6 +21,7 @@ from budgets.selectors.fleet.places import at_keys, at_places
 from budgets.selectors.usage.scope import USED
 from budgets.services.audit import audit
 from budgets.services.guards import require_reason, roles_for
+from clusters.kube.shares import IN_TASKS
 from clusters.models import WorkloadAction, WorkloadState
 from clusters.reconcile.acting import carry_out_due
 from clusters.reconcile.context import Clients
@@ -120,7 +121,7 @@ def withdraw_action(actor: User | None, *, action: WorkloadAction) -> WorkloadAc
 
 def run_workload_actions(*, now: datetime | None = None) -> dict[str, int]:
     """Carry out what is due; see :func:`clusters.reconcile.acting.carry_out_due`."""
-    clients = Clients()
+    clients = Clients(shares=IN_TASKS)
     try:
         return carry_out_due(clients.of, kinds=submitted_kinds(), now=now or utc_now())
     finally:

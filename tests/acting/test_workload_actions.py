@@ -16,12 +16,15 @@ from clusters.errors import NotFound, TimedOut
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import Cluster, WorkloadAction, WorkloadState
+from clusters.reconcile import acting
 from clusters.reconcile.acting import carry_out_due
+from clusters.reconcile.identity import uid_of
 from clusters.reconcile.reactivation import REJECTED, reactivation
+from clusters.vault import seal
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
 from tests.builders import SmallFleet
 from tests.factories import WorkloadUsageFactory
-from tests.reconcile.fleet_rows import register
+from tests.reconcile.fleet_rows import dev_server, register
 from tests.web.conftest import Visitors
 
 pytestmark = [pytest.mark.django_db, pytest.mark.embedded]
@@ -213,6 +216,40 @@ def test_a_cluster_that_does_not_answer_takes_the_time_of_one_action(
     carry_out_due(clients.__getitem__, kinds=(), now=now)  # type: ignore[arg-type]
     action.refresh_from_db()
     assert (asked[0], action.state) == (1, "done")
+
+
+def test_a_cluster_that_answers_slowly_takes_the_time_of_one_action(
+    fleet: SmallFleet, kube: KubeClient, submit: SubmitJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = submit("train")
+    apart = register("gpu-apart", "{}")
+    for number in range(3):
+        ask(fleet, seen(apart, f"odd-{number}"), "deactivate", fleet.admin)
+    action = ask(fleet, state, "deactivate")
+
+    class Slow:
+        def get(self, *_: object, **__: object) -> dict:
+            raise NotFound("gone")
+
+    monkeypatch.setattr(acting, "SLOW_S", -1.0)  # whatever it took
+    clients = {"gpu-apart": Slow(), "gpu-east": kube}
+    now = utc_now() + timedelta(hours=1)
+    found = carry_out_due(clients.__getitem__, kinds=(), now=now)  # type: ignore[arg-type]
+    action.refresh_from_db()
+    assert (found, action.state) == ({"done": 2}, "done")
+
+
+def test_nothing_is_done_on_another_cluster(
+    fleet: SmallFleet, worker: Cluster, kube: KubeClient, submit: SubmitJob
+) -> None:
+    """Where the job is not found, it would count as gone."""
+    Cluster.objects.update(uid=uid_of(kube))
+    action = ask(fleet, submit("train"), "deactivate")
+    with dev_server("gpu-west") as west:
+        Cluster.objects.update(kubeconfig_sealed=seal(west.kubeconfig))
+        later(action)
+    assert action.state == "waiting"
+    assert f"has UID {uid_of(kube)}" in action.message
 
 
 REJECTED_BY_CHECK = {

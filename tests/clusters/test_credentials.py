@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
+import threading
 from datetime import timedelta
 
 import pytest
@@ -27,7 +29,9 @@ from clusters.services import tokens
 from clusters.vault import SealBroken, seal, unseal
 from tests.builders import SmallFleet
 from tests.clusters.test_registration import enrol
+from tests.kube.test_hostile_server import server
 from tests.reconcile.fleet_rows import dev_server, quota_hand, register
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 
@@ -125,12 +129,12 @@ def test_a_worker_with_a_bad_answer_keeps_no_other_from_its_token(
     fleet: SmallFleet, east: DevServer, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
 ) -> None:
     enrol(fleet, east)
-    register("gpu-apart", east.kubeconfig)  # before gpu-east in the alphabet
+    apart = east.kubeconfig.replace("127.0.0.1", "localhost")
+    register("gpu-apart", apart)  # before gpu-east in the alphabet
     whole = KubeClient.create
-    turns = iter([True])
 
     def create(self: KubeClient, resource: r.Resource, *given: object, **more: object) -> object:
-        if resource == r.SERVICE_ACCOUNT and next(turns, False):
+        if resource == r.SERVICE_ACCOUNT and "localhost" in self.server:
             return answer
         return whole(self, resource, *given, **more)  # type: ignore[arg-type]
 
@@ -147,19 +151,57 @@ def test_whatever_goes_wrong_with_one_worker_the_next_gets_its_token(
 ) -> None:
     enrol(fleet, east)
     register("gpu-apart", east.kubeconfig)  # before gpu-east in the alphabet
-    whole, turns = tokens.mint, iter([True])
+    whole = tokens._new_token
 
-    def mint(worker: Cluster, **more: object) -> object:
-        if next(turns, False):
+    def new_token(worker: Cluster) -> object:
+        if worker.slug == "gpu-apart":
             raise RuntimeError("nobody thought of this")
-        return whole(worker, **more)  # type: ignore[arg-type]
+        return whole(worker)
 
-    monkeypatch.setattr(tokens, "mint", mint)
+    monkeypatch.setattr(tokens, "_new_token", new_token)
     Cluster.objects.update(multikueue_token_expires_at=None)
     with pytest.raises(ExceptionGroup):
         services.rotate_due_tokens()
     ends = dict(Cluster.objects.values_list("slug", "multikueue_token_expires_at"))
     assert ends["gpu-apart"] is None and ends["gpu-east"] is not None
+
+
+def test_a_worker_that_drips_holds_up_no_others_token(
+    fleet: SmallFleet, east: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrol(fleet, east)
+    done, kept, known = threading.Event(), list[str](), list[int]()
+    keep, new_token = tokens._keep, tokens._new_token
+
+    def noted(worker: Cluster, *token: object) -> object:
+        kept.append(worker.slug)
+        if len(kept) == 2:
+            done.set()
+        return keep(worker, *token)  # type: ignore[arg-type]
+
+    def asked(worker: Cluster) -> object:
+        try:
+            return new_token(worker)
+        finally:
+            if worker.slug == "gpu-apart":
+                known.append(len(kept))
+
+    def silent(peer: socket.socket, _: bytes) -> None:
+        done.wait(PATIENCE_S)
+        peer.close()
+
+    monkeypatch.setattr(tokens, "_keep", noted)
+    monkeypatch.setattr(tokens, "_new_token", asked)
+    with server(silent) as slow, dev_server("gpu-west") as west:
+        register("gpu-apart", east.kubeconfig.replace(east.url, slow.server))
+        enrol(fleet, west, slug="gpu-west", name="West")
+        kept.clear()
+        Cluster.objects.update(multikueue_token_expires_at=None)
+        with pytest.raises(ExceptionGroup) as group:
+            services.rotate_due_tokens()
+    assert len(group.value.exceptions) == 1
+    assert sorted(kept) == ["gpu-east", "gpu-west"]
+    assert known == [2], "the others have theirs before it has said anything"
 
 
 def test_rotated_credential_gives_a_new_client(fleet: SmallFleet, east: DevServer) -> None:

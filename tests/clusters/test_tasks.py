@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from clusters.models import Cluster, ShiftRun
 from clusters.reconcile import claims
 from portal.celery import app, require_shift_slots
 from tests.reconcile.fleet_rows import register
+from tests.waiting import PATIENCE_S
 
 
 def test_every_beat_entry_names_a_registered_task() -> None:
@@ -105,3 +108,31 @@ def test_worker_with_too_few_slots_does_not_start() -> None:
     Instance.concurrency = 3
     require_shift_slots(instance=Instance)
     assert Cluster.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "service"),
+    [
+        (tasks.check_health, "check_health"),
+        (tasks.rotate_tokens, "rotate_due_tokens"),
+        (tasks.run_workload_actions, "run_workload_actions"),
+    ],
+)
+def test_second_round_does_not_wait_for_the_first(
+    task: Any, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> dict[str, bool]:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return {"gpu-east": True}
+
+    monkeypatch.setattr(tasks.services, service, slow)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(task)
+        assert begun.wait(PATIENCE_S)
+        assert not task()
+        go_on.set()
+        assert first.result(PATIENCE_S) == {"gpu-east": True}
+    assert task() == {"gpu-east": True}

@@ -18,13 +18,15 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from clusters.errors import AnswerTooLarge, ClusterError, ServerFault, Terminal
+from clusters.errors import AnswerTooLarge, ClusterError, Forbidden, ServerFault, Terminal
 from clusters.kube import addresses, transport
 from clusters.kube import client as kube_client
 from clusters.kube import resources as r
 from clusters.kube.addresses import address_faults
-from clusters.kube.client import KubeClient
+from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.kubeconfig import Connection
+from clusters.reconcile.identity import uid_of
+from clusters.services import tokens
 
 Talk = Callable[[socket.socket, bytes], None]
 MIB = 1024 * 1024
@@ -118,6 +120,81 @@ def test_an_answer_without_end_is_read_to_its_limit_and_no_further(
     assert sent[0] < 60 * MIB
 
 
+def brackets(sent: list[int]) -> Talk:
+    """60 MiB of ``[]``, of which each takes more than twenty times its bytes once it is read."""
+
+    def talk(peer: socket.socket, _: bytes) -> None:
+        def pieces() -> Iterator[bytes]:
+            yield b"["
+            while sent[0] < 60 * MIB:
+                sent[0] += MIB
+                yield b"[]," * (MIB // 3)
+            yield b"[]]"
+
+        chunks(peer, pieces())
+
+    return talk
+
+
+SMALL: dict[str, Callable[[KubeClient], object]] = {
+    "version": lambda client: client.probe(),
+    "UID": uid_of,
+    "token": tokens._request_token,
+    "right": lambda client: is_allowed(client, {"verb": "get"}),
+}
+
+
+@pytest.mark.parametrize("call", SMALL)
+def test_what_says_little_is_read_to_a_small_limit(call: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "ANSWER_LIMIT", 8 * MIB)
+    sent = [0]
+    with server(brackets(sent)) as client, pytest.raises(AnswerTooLarge, match="more than 1 MiB"):
+        SMALL[call](client)
+    assert sent[0] < 30 * MIB
+
+
+def test_a_refusal_that_would_take_too_much_memory_is_not_read():
+    body = b'{"kind":"Status","message":"read","x":[' + b"[]," * 250_000 + b"[]]}"
+    error = refused("get", lambda peer, _: peer.sendall(whole(body, status="403 Forbidden")))
+    assert isinstance(error, Forbidden)
+    assert error.message.startswith('{"kind":"Status"') and len(error.message) <= 300
+
+
+OTHER_LANGUAGES = {
+    "text/html": b"<html><body>Sign in to see this page.</body></html>\n",
+    "application/vnd.kubernetes.protobuf": b"k8s\x00\n\x0b\n\x08batch/v1\x12\x03Job\n",
+    "application/yaml": b"kind: Job\nmetadata: {name: train, namespace: team}\n",
+}
+
+
+@pytest.mark.parametrize("language", OTHER_LANGUAGES)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_answer_in_another_language_is_none(call: str, language: str):
+    body = whole(OTHER_LANGUAGES[language], f"Content-Type: {language}")
+    assert isinstance(refused(call, lambda peer, _: peer.sendall(body)), ServerFault)
+
+
+OTHERS = {
+    "name": {"kind": "Job", "metadata": {"name": "other", "namespace": "team"}},
+    "namespace": {"kind": "Job", "metadata": {"name": "train", "namespace": "other"}},
+    "kind": {"kind": "Secret", "metadata": {"name": "train", "namespace": "team"}},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_object_than_was_asked_for_is_none(other: str):
+    body = whole(json.dumps(OTHERS[other]).encode())
+    error = refused("get", lambda peer, _: peer.sendall(body))
+    assert isinstance(error, ServerFault) and "another object" in str(error)
+
+
+@pytest.mark.parametrize("said", [{}, {"metadata": {}}, {"kind": "Job", "metadata": 7}])
+def test_what_says_nothing_of_itself_may_be_what_was_asked_for(said: dict[str, object]):
+    body = whole(json.dumps(said).encode())
+    with server(lambda peer, _: peer.sendall(body)) as client:
+        assert CALLS["get"](client) == said
+
+
 def test_an_announced_length_is_not_believed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "ANSWER_LIMIT", MIB)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n"
@@ -208,6 +285,30 @@ def test_a_page_that_is_too_large_is_read_in_smaller_ones(monkeypatch: pytest.Mo
         listed = client.list(r.JOB)
     assert [item["metadata"]["name"] for item in listed.items] == [f"job-{n}" for n in range(30)]
     assert limits[:3] == [500, 50, 5]
+
+
+def test_an_object_that_no_page_is_small_enough_for_ends_its_list(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """100 MiB of one object, sixty-four times less of any answer."""
+    monkeypatch.setattr(transport, "ANSWER_LIMIT", MIB)
+    limits, sent = list[int](), [0]
+
+    def huge(peer: socket.socket, request: bytes) -> None:
+        limits.append(int(request.partition(b"limit=")[2].split(b" ")[0]))
+
+        def pieces() -> Iterator[bytes]:
+            yield b'{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "'
+            for _ in range(100):
+                sent[0] += MIB
+                yield b"x" * MIB
+            yield b'"}}]}'
+
+        chunks(peer, pieces())
+
+    assert isinstance(refused("list", huge), AnswerTooLarge)
+    assert limits == [500, 50, 5, 1]
+    assert sent[0] < 200 * MIB
 
 
 NONSENSE = [

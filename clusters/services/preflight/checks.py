@@ -18,8 +18,9 @@ from budgets.services.guards import require_admin
 from clusters.broker import send
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
+from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster
-from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.health import Contact, confirmed, record_contact
 from clusters.reconcile.identity import uid_of
 from clusters.selectors.cluster_detail import PreflightRow
 from clusters.selectors.places import post_of
@@ -76,7 +77,7 @@ def examine(
     """
     now = timezone.now()
     on_step(0, "reaching the cluster")
-    with KubeClient.from_kubeconfig(kubeconfig) as client:
+    with KubeClient.from_kubeconfig(kubeconfig, share=IN_TASKS.of(cluster.slug)) as client:
         try:
             probe = client.probe(timeout_s=5.0)
         except ClusterError as error:
@@ -145,7 +146,7 @@ def store_table(cluster: Cluster, table: PreflightTable) -> None:
     cluster.save(update_fields=fields)
     if table.probe is not None:
         contact = Contact(table.checked_at, probe=table.probe, kueue_version=table.kueue_version)
-        record_contact(cluster.pk, contact)
+        record_contact(cluster.pk, confirmed(cluster.slug, contact, table.uid))
 
 
 def modes_on_offer(cluster: Cluster, is_kueue_alive: bool | None) -> tuple[str, ...]:
