@@ -17,6 +17,7 @@ from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster
+from clusters.reconcile.identity import OtherCluster, is_another
 from clusters.reconcile.shift import Ending, run_shift
 from clusters.vault import seal
 from tests.builders import SmallFleet
@@ -108,6 +109,37 @@ def test_a_shift_does_nothing_on_another_cluster(fleet: SmallFleet, east: DevSer
     cluster.health.refresh_from_db()
     assert cluster.health.reason == "OtherCluster"
     assert cluster.health.message == outcome.message
+
+
+def test_no_token_is_made_on_another_cluster(fleet: SmallFleet, east: DevServer) -> None:
+    cluster = enrol(fleet, east)
+    with dev_server("gpu-west") as west, KubeClient.from_kubeconfig(west.kubeconfig) as kube:
+        Cluster.objects.update(
+            kubeconfig_sealed=seal(west.kubeconfig), multikueue_token_expires_at=None
+        )
+        with pytest.raises(ExceptionGroup) as group:
+            services.rotate_due_tokens()
+        with pytest.raises(Rejected, match=cluster.uid):
+            cluster.refresh_from_db()
+            services.rotate_multikueue_token(fleet.admin, cluster=cluster)
+        assert kube.list(r.SERVICE_ACCOUNT).items == []
+    assert [type(error) for error in group.value.exceptions] == [OtherCluster]
+    assert cluster.multikueue_token_expires_at is None
+
+
+def test_a_preflight_that_finds_another_cluster_says_so_to_everybody(
+    fleet: SmallFleet, east: DevServer
+) -> None:
+    cluster = enrol(fleet, east)
+    assert not is_another("gpu-east")
+    with dev_server("gpu-west") as west:
+        Cluster.objects.update(kubeconfig_sealed=seal(west.kubeconfig))
+        cluster.refresh_from_db()
+        services.run_preflight(fleet.admin, cluster=cluster)
+    assert is_another("gpu-east")
+    Cluster.objects.update(kubeconfig_sealed=seal(east.kubeconfig))
+    assert services.check_health() == {"gpu-east": True}
+    assert not is_another("gpu-east")
 
 
 @pytest.mark.django_db(transaction=True)

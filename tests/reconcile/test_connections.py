@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from django.utils import timezone
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
@@ -15,6 +16,8 @@ from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster
 from clusters.reconcile.configured import settings_of
+from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.identity import OtherCluster
 from clusters.reconcile.multikueue import links
 from clusters.reconcile.multikueue.links import Link
 from clusters.reconcile.multikueue.workers import LinkedWorkers
@@ -39,14 +42,27 @@ pytestmark = pytest.mark.embedded
 def test_dispatch_writes_to_no_worker_that_is_stopped_or_waits(changes, want):
     row = register("gpu-east", "{}")
     Cluster.objects.filter(pk=row.pk).update(**changes)
-    workers = LinkedWorkers(
+    assert linked_workers()._may_write_on("gpu-east") is want
+
+
+@pytest.mark.django_db
+def test_dispatch_writes_to_no_worker_at_whose_address_another_cluster_answers():
+    row, now = register("gpu-east", "{}"), timezone.now()
+    workers = linked_workers()
+    record_contact(row.pk, Contact(now, OtherCluster("another cluster answers")))
+    assert workers._may_write_on("gpu-east") is False
+    record_contact(row.pk, Contact(now))
+    assert workers._may_write_on("gpu-east") is True
+
+
+def linked_workers() -> LinkedWorkers:
+    return LinkedWorkers(
         SimpleNamespace(cluster=SimpleNamespace(pk=7)),
         manager=JobCache(()),
         settings=settings_of({}),
         origin=INSTALLATION,
         sink=lambda seen: None,
     )
-    assert workers._may_write_on("gpu-east") is want
 
 
 class Stored:

@@ -19,6 +19,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.reconcile.context import Identity, ShiftContext, registered
+from clusters.reconcile.identity import is_another
 from clusters.reconcile.multikueue.links import Link
 from clusters.reconcile.multikueue.local import Local, attempt_of, dispatch_check, local_job
 from clusters.reconcile.runtime.faults import Doing
@@ -181,16 +182,20 @@ class LinkedWorkers:
         )
 
     def _may_write_on(self, worker: str) -> bool:
-        """Its switch, unless a decision is waited for; while the database fails, what it said."""
+        """Its switch, unless a decision is waited for, or another cluster answers in its place.
+
+        While the database fails, what it said last.
+        """
         if not self._is_stored:
             return True
         try:
-            found = registered(worker)
+            found, is_other = registered(worker), is_another(worker)
         except DatabaseError as error:
             log.warning("switch_unknown", cluster=worker, error=type(error).__name__)
             connection.close()
             return self._writable.get(worker, False)
         is_on = found.facts.may_write if found is not None else self._has_no_switch(worker)
+        is_on &= not is_other
         self._writable[worker] = is_on
         return is_on
 
