@@ -9,7 +9,6 @@ from typing import Final
 from clusters.errors import ClusterError
 from clusters.kube.client import Probe
 from clusters.models import ClusterHealth
-from clusters.reconcile.identity import OtherCluster, confirm_uid
 
 YEAR_S: Final = 365 * 86_400
 
@@ -27,15 +26,6 @@ class Contact:
     def key(self) -> tuple[bool, str]:
         """What makes two findings different enough to be written at once."""
         return self.error is None, "" if self.error is None else self.error.reason
-
-
-def confirmed(slug: str, contact: Contact, uid: str) -> Contact:
-    """A finding about the cluster of this UID; that it is another one, where it is."""
-    try:
-        confirm_uid(slug, uid)
-    except OtherCluster as error:
-        return Contact(contact.at, error)
-    return contact
 
 
 def record_contact(cluster_id: int, contact: Contact) -> None:

@@ -12,8 +12,8 @@ from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient
 from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster, ShiftRun
-from clusters.reconcile.health import Contact, confirmed, record_contact
-from clusters.reconcile.identity import uid_of
+from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.identity import OtherCluster, confirm_uid, uid_of
 from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
@@ -44,6 +44,15 @@ def check_health() -> dict[str, bool]:
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="health") as pool:
         asked = {pool.submit(_probe, cluster): cluster for cluster in due}
         return {asked[each].slug: _told(asked[each], each) for each in as_completed(asked)}
+
+
+def confirmed(slug: str, contact: Contact, uid: str) -> Contact:
+    """A finding about the cluster of this UID; that it is another one, where it is."""
+    try:
+        confirm_uid(slug, uid)
+    except OtherCluster as error:
+        return Contact(contact.at, error)
+    return contact
 
 
 def _is_fresh(cluster: Cluster, now: datetime) -> bool:

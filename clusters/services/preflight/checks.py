@@ -20,11 +20,12 @@ from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster
-from clusters.reconcile.health import Contact, confirmed, record_contact
+from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import uid_of
 from clusters.selectors.cluster_detail import PreflightRow
 from clusters.selectors.places import post_of
 from clusters.services import probes
+from clusters.services.health import confirmed
 from clusters.services.preflight import rows as shown
 from clusters.services.preflight.rows import FAULT
 from clusters.vault import SealBroken, unseal
