@@ -40,7 +40,7 @@ from clusters.services.switches import (
     set_operators,
     set_writes_enabled,
 )
-from clusters.services.taking_back import take_back_cluster
+from clusters.services.taking_back import TakenBack, take_back_cluster
 from clusters.services.tokens import (
     broken_credentials,
     reseal_credentials,

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets.errors import Rejected
-from budgets.models import User
+from budgets.models import Proposal, User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.selectors.configured import notes_of, settings_of
@@ -251,12 +251,21 @@ def take_back(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         "clusters/take_back.html",
         FarewellForm(typed(request)),
         carry_out,
-        said=lambda done: (
-            f"Taken back: {done.intervals} intervals of {done.jobs} jobs, {done.hours} hours of "
-            f"capacity, {done.discrepancies} discrepancies. The meter follows within minutes."
-        ),
+        said=_said_of_taking_back,
         to=reverse("clusters"),
         context=lambda: {"found": found},
+    )
+
+
+def _said_of_taking_back(done: enforcement.TakenBack | Proposal) -> str:
+    if isinstance(done, Proposal):
+        return (
+            f"Proposal {done.pk} is made. Its use stays in the books until one of finance approves "
+            "the proposal."
+        )
+    return (
+        f"Taken back: {done.jobs} jobs without use, {done.hours} hours of capacity. Nothing of it "
+        "was in the books."
     )
 
 

@@ -235,7 +235,8 @@ def doors(books: Books) -> Doors:
 
 
 def test_every_deed_of_the_register_is_tried_here():
-    assert set(PROPOSED) == set(DEEDS)
+    by_an_admin = {"cluster.take_back"}  # tests/reconcile/test_taking_back.py
+    assert set(PROPOSED) | by_an_admin == set(DEEDS)
 
 
 @pytest.mark.parametrize("name", PROPOSED)

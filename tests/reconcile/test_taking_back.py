@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.test import Client
 
 from budgets import selectors, services
@@ -15,12 +17,15 @@ from budgets.models import (
     Discrepancy,
     Interval,
     MeterState,
+    Proposal,
+    Role,
     UsageRecord,
     WorkloadUsage,
 )
+from budgets.services.billing.approvals import decide_proposal
 from clusters.models import Cluster, ObjectState, WorkloadEvent, WorkloadState
 from clusters.reconcile.usage.build import build
-from clusters.services import deregister_cluster, take_back_cluster
+from clusters.services import TakenBack, deregister_cluster, take_back_cluster
 from tests.builders import SmallFleet, hours
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.test_usage_build import RUNS, recorded, source
@@ -98,19 +103,64 @@ def test_what_a_wrong_cluster_left_is_taken_back_as_if_it_never_was(
     metered()
     assert books() != before, "use stays in the books"
 
-    taken = take_back_cluster(fleet.admin, cluster=twin, reason=WHY)
+    in_books = books()
+    waits = take_back_cluster(fleet.admin, cluster=twin, reason=WHY)
+    assert isinstance(waits, Proposal)
+    assert waits.seen["GPU-hours that leave the books"] == "80.0000"
+    with pytest.raises(Rejected, match="waits; decide that one first"):
+        take_back_cluster(fleet.admin, cluster=twin, reason=WHY)
+    metered()
+    assert books() == in_books, "nothing is taken back before finance approves"
+
+    done = decide_proposal(fleet.finance, proposal=waits, is_approved=True)
     metered()
 
     assert books() == before
-    assert (taken.jobs, taken.hours, taken.discrepancies) == (2, 1, 1)
+    assert done.outcome.endswith("of 2 jobs of gpu-twin left the books.")
+    approval = done.approval
+    assert approval is not None
+    assert (approval.author, approval.approver) == (fleet.admin, fleet.finance)
     assert not WorkloadState.objects.filter(cluster=twin).exists()
     assert not ObjectState.objects.filter(cluster=twin).exists()
     assert not MeterState.objects.filter(cluster="gpu-twin").exists(), "it would keep months open"
     assert Discrepancy.objects.get().state == "cleared"
     assert WorkloadEvent.objects.filter(cluster="gpu-twin").count() == 2, "what was seen stays"
     entry = AuditEntry.objects.get(action="cluster.take_back")
-    assert (entry.actor, entry.reason, entry.cluster) == (fleet.admin, WHY, "gpu-twin")
-    assert entry.after["intervals"] == taken.intervals > 0
+    assert (entry.actor, entry.reason, entry.cluster) == (fleet.finance, WHY, "gpu-twin")
+    assert (entry.after["jobs"], entry.after["hours"], entry.after["discrepancies"]) == (2, 1, 1)
+    assert entry.after["intervals"] > 0
+
+
+@pytest.mark.django_db
+def test_use_leaves_the_books_only_once_finance_agrees(fleet: SmallFleet, twin: Cluster) -> None:
+    """Admins and owners, alone or together, take no use out of the books."""
+    waits = take_back_cluster(fleet.admin, cluster=forgotten(twin, fleet), reason=WHY)
+    assert isinstance(waits, Proposal)
+    in_books = books()
+    for actor in (fleet.admin, fleet.owner, fleet.auditor):
+        with pytest.raises(NotAllowed):
+            decide_proposal(actor, proposal=waits, is_approved=True)
+    services.grant_role(None, user=fleet.admin, role=Role.FINANCE)
+    with pytest.raises(NotAllowed):
+        decide_proposal(fleet.admin, proposal=waits, is_approved=True)
+    with time_machine.travel(services.utc_now() + timedelta(days=2)):
+        with pytest.raises(NotAllowed, match="other than the proposer"):
+            decide_proposal(fleet.admin, proposal=waits, is_approved=True)
+        decide_proposal(fleet.finance, proposal=waits, is_approved=False, reason="it is used")
+    metered()
+    assert books() == in_books
+
+
+@pytest.mark.django_db
+def test_what_is_not_in_the_books_is_taken_back_at_once(fleet: SmallFleet, hub: Cluster) -> None:
+    empty = register("gpu-twin", "apiVersion: v1")
+    recorded(empty, "w", 1, conditions={}, flavor="h100")
+    build(source(empty), ["w"])
+    done = take_back_cluster(fleet.admin, cluster=forgotten(empty, fleet), reason=WHY)
+    assert isinstance(done, TakenBack)
+    assert (done.jobs, done.intervals) == (1, 0)
+    assert not Proposal.objects.exists()
+    assert not WorkloadState.objects.filter(cluster=empty).exists()
 
 
 @pytest.mark.django_db
@@ -147,7 +197,18 @@ def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster) -> N
     wrong = admin.post(address, {"slug": "gpu-east", "reason": WHY})
     assert wrong.status_code == 422 and b"Type gpu-twin to confirm" in wrong.content
     done = admin.post(address, {"slug": "gpu-twin", "reason": WHY}, follow=True)
-    text = done.content.decode()
-    assert "Taken back:" in text and address not in text
+    assert "is made. Its use stays in the books until one of finance approves" in text_of(done)
+    waits = Proposal.objects.get()
+    finance, proposal = clients["finance"], f"/billing/approvals/{waits.pk}/"
+    assert proposal in text_of(finance.get("/billing/approvals/"))
+    asked = text_of(finance.get(proposal))
+    assert "GPU-hours that leave the books" in asked and WHY in asked
+    assert admin.post(proposal, {"decision": "approve"}).status_code == 403
+    assert finance.post(proposal, {"decision": "approve"}).status_code == 302
+    assert address not in text_of(admin.get("/clusters/"))
     assert admin.get(address).status_code == 404, "nothing is left"
     assert not selectors.freshness().clusters.get("gpu-twin")
+
+
+def text_of(answer: Any) -> str:
+    return str(answer.content.decode())
