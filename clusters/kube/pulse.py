@@ -28,7 +28,12 @@ class PulseSettings:
 
 
 class Pulse:
-    """Probes one cluster until told to stop; safe to read from other threads."""
+    """Probes one cluster until told to stop; safe to read from other threads.
+
+    Attributes:
+        last_answer: When the cluster answered last, in seconds of the steady clock.
+        probed: What the last probe told, and when, in the same seconds; a refusal tells nothing.
+    """
 
     def __init__(self, client: KubeClient, *, settings: PulseSettings | None = None) -> None:
         self._client = client
@@ -37,7 +42,7 @@ class Pulse:
         self._on_change: set[Callable[[], None]] = set()
         self._failed_at = self._returned_at = 0.0
         self.last_answer: float | None = None
-        self.last_probe: Probe | None = None
+        self.probed: tuple[Probe, float] | None = None
         self.last_error: ClusterError | None = None
         self.is_lost = False
 
@@ -49,6 +54,10 @@ class Pulse:
     def unsubscribe(self, on_change: Callable[[], None]) -> None:
         with self._lock:
             self._on_change.discard(on_change)
+
+    @property
+    def last_probe(self) -> Probe | None:
+        return self.probed[0] if self.probed else None
 
     def failed_s_ago(self) -> float:
         """Seconds since the last request that was not answered; 0 before any failed."""
@@ -77,7 +86,7 @@ class Pulse:
         """Probes once; whether the cluster answered. A refusal is an answer, too."""
         asked_at = time.monotonic()
         try:
-            self.last_probe = self._client.probe(timeout_s=self._settings.timeout_s)
+            probe = self._client.probe(timeout_s=self._settings.timeout_s)
         except Terminal as error:
             self.last_error = error
         except ClusterError as error:
@@ -86,6 +95,8 @@ class Pulse:
             return False
         else:
             self.last_error = None
+            # Together, so that no thread takes one answer's time for that of another.
+            self.probed = probe, time.monotonic()
         self.last_answer = time.monotonic()
         if self.is_lost:
             self.is_lost = False
@@ -129,7 +140,7 @@ class ClusterClock:
     ) -> None:
         self._wall, self._pulse, self._steady = wall, pulse, steady
         self._lock = threading.Lock()
-        self._probe: object = None
+        self._probed: object = None
         self._last: tuple[datetime, float] | None = None
         self.skew = timedelta()
 
@@ -149,10 +160,10 @@ class ClusterClock:
             if abs(leap) > NOISE:
                 self.skew -= leap
         self._last = wall, steady
-        probe, age = pulse.last_probe, pulse.age()
-        if probe is None or probe is self._probe or probe.server_time is None or age is None:
+        probed = pulse.probed
+        if probed is None or probed is self._probed or probed[0].server_time is None:
             return
-        self._probe = probe
-        skew = probe.server_time - (wall - timedelta(seconds=age))
+        self._probed = probed
+        skew = probed[0].server_time - (wall - timedelta(seconds=steady - probed[1]))
         is_noise = abs(skew) <= NOISE
         self.skew = timedelta() if is_noise else timedelta(seconds=round(skew.total_seconds()))

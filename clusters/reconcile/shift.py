@@ -313,6 +313,7 @@ class _Shift:
             try:
                 if not is_confirmed:
                     confirm(self._facts.slug, self._context.client)
+                    self._learn_the_time()
                     is_confirmed = True
                 if self._lease.try_acquire():
                     return True
@@ -327,6 +328,15 @@ class _Shift:
                 wait = min(_RETRY_CAP_S, wait * 2)
             self._over.wait(wait)
         return False
+
+    def _learn_the_time(self) -> None:
+        """What is written and billed goes by the cluster's clock from the first moment on.
+
+        Raises:
+            ClusterError: it did not answer.
+        """
+        if not self._pulse.beat() and self._pulse.last_error is not None:
+            raise self._pulse.last_error
 
     def _watch_over(self, stop: threading.Event, seconds: float) -> None:
         """Heartbeat, health, and the reasons to end that come from outside."""

@@ -199,10 +199,18 @@ def _compare_one(
 
 def _touches(found: Sequence[Hold] | Sequence[Row], spans: Iterable[tuple[int, int]]) -> bool:
     return any(
-        one.start <= end and (one.end is None or one.end >= begin)
+        one.start <= end and (last is None or last >= begin)
         for one in found
+        for last in [_last(one)]
         for begin, end in spans
     )
+
+
+def _last(one: Hold | Row) -> int | None:
+    """When it was over at the latest: an older past says an older time of what it undoes."""
+    if one.end is None or isinstance(one, Row):
+        return one.end
+    return max(one.end, one.seen_end or one.end)
 
 
 def _times(

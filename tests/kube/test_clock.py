@@ -29,13 +29,14 @@ class Machine:
 
 @dataclass
 class Feeling:
-    """A pulse whose last answer was ``age_s`` ago."""
+    """A pulse with its last answer, and when that came by the steady clock."""
 
-    last_probe: Probe | None = None
-    age_s: float = 0.0
+    probed: tuple[Probe, float] | None = None
 
-    def age(self) -> float:
-        return self.age_s
+
+def told(machine: Machine, at: datetime, *, s_ago: float = 0.0) -> tuple[Probe, float]:
+    """An answer of so many seconds ago, with the cluster's time."""
+    return Probe("v1", 0.01, at), machine.steady() - s_ago
 
 
 def clock_of(machine: Machine, pulse: Feeling | None) -> ClusterClock:
@@ -55,19 +56,21 @@ def clock_of(machine: Machine, pulse: Feeling | None) -> ClusterClock:
 )
 def test_clock_goes_by_the_cluster(ahead_s: int, want_s: int) -> None:
     answered = NOON - timedelta(seconds=2)
-    pulse = Feeling(Probe("v1", 0.01, answered + timedelta(seconds=ahead_s)), age_s=2.0)
-    assert clock_of(Machine(), pulse).now() == NOON + timedelta(seconds=want_s)
+    machine = Machine()
+    pulse = Feeling(told(machine, answered + timedelta(seconds=ahead_s), s_ago=2.0))
+    assert clock_of(machine, pulse).now() == NOON + timedelta(seconds=want_s)
 
 
 @pytest.mark.parametrize("set_by_s", [600.0, -600.0])
 def test_wall_clock_that_is_set_moves_nothing_even_before_the_next_answer(set_by_s: float) -> None:
-    machine, pulse = Machine(), Feeling(Probe("v1", 0.01, NOON))
+    machine = Machine()
+    pulse = Feeling(told(machine, NOON))
     clock = clock_of(machine, pulse)
     assert clock.now() == NOON
-    machine.passed_s, machine.set_by_s, pulse.age_s = 2.0, set_by_s, 2.0
+    machine.passed_s, machine.set_by_s = 2.0, set_by_s
     assert clock.now() == NOON + timedelta(seconds=2)
     machine.passed_s = 5.0
-    pulse.last_probe, pulse.age_s = Probe("v1", 0.01, NOON + timedelta(seconds=5)), 0.0
+    pulse.probed = told(machine, NOON + timedelta(seconds=5))
     assert clock.now() == NOON + timedelta(seconds=5)
     assert clock.skew == timedelta(seconds=-set_by_s)
     machine.passed_s, machine.set_by_s = 6.0, 0.0

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from clusters.errors import Forbidden, LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.lease import LeaseName, LeaseSettings
+from clusters.kube.pulse import Pulse
 from clusters.models import Cluster, ClusterHealth, ShiftRun
 from clusters.reconcile import claims
 from clusters.reconcile.claims import LeaseEvidence, ShiftLease
@@ -77,6 +78,27 @@ def test_shift_holds_the_lease_while_its_body_runs_and_gives_it_back(
     lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
     assert lease["spec"].get("holderIdentity", "") == ""
     assert ShiftRun.objects.get().ended_at is not None
+
+
+@pytest.mark.parametrize("set_by_s", [600, -600])
+def test_a_shift_goes_by_the_clusters_clock_from_its_first_moment_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, set_by_s: int
+) -> None:
+    """The wall clock was wrong before it began, and the pulse comes late."""
+
+    class Wrong:
+        @staticmethod
+        def now() -> datetime:
+            return timezone.now() + timedelta(seconds=set_by_s)
+
+    monkeypatch.setattr("clusters.reconcile.context.timezone", Wrong)
+    monkeypatch.setattr(Pulse, "run", lambda pulse, stop: stop.wait(PATIENCE_S))
+    off: list[float] = []
+    use_body(
+        monkeypatch, lambda context: off.append((context.now() - timezone.now()).total_seconds())
+    )
+    work()
+    assert [abs(seconds) < 5 for seconds in off] == [True], off
 
 
 def test_dispatch_alone_reads_other_clusters_each_within_its_part(
