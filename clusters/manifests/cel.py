@@ -15,6 +15,7 @@ from clusters.jobs.described import PodSetsAt
 
 SYSTEM: Final = "system:serviceaccount:kube-system:"
 """What the names of the API server's own controllers begin with, each with its credentials."""
+IS_UPDATE: Final = "object != null && oldObject != null"
 _USER: Final = "request.userInfo.username"
 
 

@@ -14,7 +14,7 @@ from clusters.jobs.described import Described, PodSetsAt
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import KINDS, suspendable
 from clusters.manifests import cel
-from clusters.manifests.kueue_rules import job_rules, width
+from clusters.manifests.kueue_rules import job_rules, priority_rule, width
 from clusters.manifests.wish import ALL, Guard, Guarded, PolicyWish, Served
 
 PREFIXES: Final = (
@@ -41,6 +41,10 @@ _CLAIMS: Final = (
 )
 
 
+_SAME_RUNNER: Final = (
+    "The managedBy of a job says which controller runs it. It is set when the job is created, and "
+    "cannot be changed afterwards."
+)
 _LEFT_ALONE: Final = (
     "Jobs of this workspace run on this cluster, and nobody here runs one that another cluster is "
     f"to run: leave out spec.{{}}, which is {labels.MULTIKUEUE}."
@@ -99,7 +103,16 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             "!request.?options.?orphanDependents.orValue(false))",
             f"Pods of this {name} would run on without its quota: delete it with its pods.",
         ),
+        priority_rule(),
     ]
+    if kind.managed_by:
+        # A controller that is told to look away leaves pods as they are, suspended or not.
+        runner, before = (
+            cel.field(f"{of}.spec", kind.managed_by) for of in ("object", "oldObject")
+        )
+        counted = f"(variables.asks || {cel.label(labels.QUEUE, of='oldObject')} != '')"
+        holds = f"variables.trusted || {runner}.orValue('') == {before}.orValue('')"
+        guards.append(Guard(f"!({cel.IS_UPDATE} && {counted}) || {holds}", _SAME_RUNNER))
     if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
         words = f"No {name} with GPUs is queued on this cluster; submit a RayCluster or a RayJob."
         guards.insert(0, Guard(f"!({is_new} && variables.asks)", words))

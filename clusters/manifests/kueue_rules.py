@@ -17,6 +17,7 @@ from clusters.manifests.wish import Guard, Guarded, Served
 
 _KUEUE: Final = "kueue.x-k8s.io"
 _GROUPS: Final = "object.spec.?resourceGroups.orValue([])"
+_BOTH: Final = ("object", "oldObject")
 _TRUE: Final = "['1', 't', 'T', 'true', 'TRUE', 'True']"
 _LIMITS: Final = ("nominalQuota", "borrowingLimit", "lendingLimit")
 
@@ -28,9 +29,7 @@ def _invalid(holds: str, message: str) -> Guard:
 def job_rules(kind: JobKind) -> list[Guard]:
     """Marks of a job; in the words of the variables of its policy."""
     queue, seconds = cel.label(labels.QUEUE), cel.label(labels.MAX_EXECUTION)
-    priority, had = (cel.label(labels.PRIORITY_CLASS, of=of) for of in ("object", "oldObject"))
     elastic, was = (f"{cel.annotation(labels.ELASTIC, of=of)} == 'true'" for of in _BOTH)
-    is_update = "object != null && oldObject != null"
     found = [
         _invalid(
             f"object == null || {queue}.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",
@@ -41,24 +40,29 @@ def job_rules(kind: JobKind) -> list[Guard]:
             f"{labels.MAX_EXECUTION} is a whole number of seconds above 0.",
         ),
         _invalid(
-            f"!({is_update} && (variables.ran || !variables.waits)) || "
+            f"!({cel.IS_UPDATE} && (variables.ran || !variables.waits)) || "
             f"{seconds} == {cel.label(labels.MAX_EXECUTION, of='oldObject')}",
             f"{labels.MAX_EXECUTION} stays as it is while the job runs.",
         ),
         _invalid(
-            f"!({is_update}) || !({had} != '' && {priority} == '') && "
-            f"!(!variables.waits && {had} == '' && {priority} != '')",
-            f"{labels.PRIORITY_CLASS} is not taken off, and not put on while the job runs.",
-        ),
-        _invalid(
-            f"!({is_update}) || ({elastic}) == ({was})",
+            f"!({cel.IS_UPDATE}) || ({elastic}) == ({was})",
             f"{labels.ELASTIC} is set when a job is created, or never.",
         ),
     ]
     return found if isinstance(kind, Described) else [*found, *_batch_rules()]
 
 
-_BOTH: Final = ("object", "oldObject")
+def priority_rule() -> Guard:
+    """The class of a job that queues: who changes it decides who is stopped for whom.
+
+    Kueue refuses the same, of the kinds that its Configuration names.
+    """
+    priority, had = (cel.label(labels.PRIORITY_CLASS, of=of) for of in _BOTH)
+    return _invalid(
+        f"!({cel.IS_UPDATE} && variables.queued) || !({had} != '' && {priority} == '') && "
+        f"!(!variables.waits && {had} == '' && {priority} != '')",
+        f"{labels.PRIORITY_CLASS} is not taken off, and not put on while the job runs.",
+    )
 
 
 def _batch_rules() -> list[Guard]:

@@ -123,10 +123,14 @@ def _copies(wish: PolicyWish) -> Guarded:
 
 
 def _identities(wish: PolicyWish) -> Guarded:
-    """Who may make jobs could run them as any service account of their namespace."""
+    """Who may make jobs could run them as any service account of their namespace.
+
+    Their statuses as well: one that says what is not so ends pods, and jobs. That of a LocalQueue
+    decides nothing, and where the portal decides it keeps that of every queue.
+    """
     kinds = (*(kind.resource for kind in KINDS.values()), *wish.post.kinds)
-    rows = [Served(kind.group, "*", (kind.plural,)) for kind in kinds]
-    rows.append(Served(_KUEUE, "*", ("workloads", "localqueues")))
+    rows = [Served(kind.group, "*", (kind.plural, f"{kind.plural}/*")) for kind in kinds]
+    rows.append(Served(_KUEUE, "*", ("workloads", "workloads/*", "localqueues")))
     guard = Guard(
         f"!({cel.by((wish.portal_user, wish.multikueue_user))})",
         "The portal and the manager cluster write jobs in workspaces alone.",

@@ -71,6 +71,42 @@ def test_secrets_are_only_ever_reached_by_their_own_name(name: str) -> None:
     assert bool(asked) is (name == "manager-kueue")
 
 
+BOUND_OTHERWISE = {
+    "namespaces": "a policy of their own",
+    "events": "they start nothing, and stop nothing",
+    "localqueues/status": "it decides nothing; the portal keeps that of every queue",
+}
+CLUSTER_WIDE = {
+    "resourceflavors", "cohorts", "clusterqueues", "topologies", "admissionchecks",
+    "multikueueconfigs", "multikueueclusters",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POSTS)
+def test_what_may_be_written_in_every_namespace_is_bound_to_workspaces(name: str) -> None:
+    """By what the identities may write, whatever that is: statuses, too."""
+    post = replace(POSTS[name], kinds=(*KINDS, Resource.guessed("Pod", "v1", "")), nominates=True)
+    (policy, _) = [
+        document
+        for document in policy_documents(PolicyWish(post))
+        if document["metadata"]["name"] == "gpu-budget-test-own-workspaces-only"
+    ]
+    bound = {
+        (group, resource)
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    for right in questions((*portal_rules(post), *multikueue_rules(post.kinds))):
+        if right.namespace or right.verb in ("get", "list", "watch"):
+            continue
+        written = f"{right.resource}/{right.subresource}".rstrip("/")
+        if right.resource in CLUSTER_WIDE or written in BOUND_OTHERWISE:
+            continue
+        which = {written, f"{right.resource}/*"} if right.subresource else {written}
+        assert {(right.group, each) for each in which} & bound, right
+
+
 @pytest.mark.parametrize("name", ["single-kueue", "single-portal"])
 def test_a_cluster_of_its_own_asks_for_nothing_of_multikueue(name: str) -> None:
     asked = questions(portal_rules(POSTS[name]))

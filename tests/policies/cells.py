@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from clusters.documents import labels
 from clusters.documents import resources as r
 from clusters.documents.resources import Resource
 from clusters.jobs.paths import put
-from clusters.kube.resources import CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, WORKLOAD
+from clusters.kube.resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, NAMESPACE, WORKLOAD
 from clusters.manifests.guards import suspend_path
 from tests.controlplane.rest import Rest
 from tests.policies import objects as o
-from tests.policies.ground import OPERATOR, STRANGER, Answer, Ground, ask, state_of
+from tests.policies.ground import OPERATOR, STRANGER, Answer, Ground, ask, resource_of, state_of
 
 Tried = Answer | str
 Try = Callable[[Ground, str], Tried]
@@ -26,12 +27,18 @@ Try = Callable[[Ground, str], Tried]
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the table; ``kind`` where a row is tried with each of several."""
+    """One row of the table.
+
+    Attributes:
+        kind: Where a row is tried with each of several.
+        refusal: The sentence of the policy that is meant, where it is known before it is tried.
+    """
 
     section: str
     words: str
     run: Try
     kind: str = ""
+    refusal: str = ""
 
 
 def _made(document: o.Document, ground: Ground, *, by: str = "") -> Tried:
@@ -97,6 +104,10 @@ def _annotated_pod(ground: Ground, name: str) -> Tried:
 
 
 CLAIM = [{"name": "gpu", "resourceClaimName": "mine"}]
+CLAIMED = (
+    "Devices of a resource claim are not counted against a budget; ask for GPUs by their name in "
+    "resources.limits."
+)
 
 
 def pods() -> Iterator[Cell]:
@@ -144,12 +155,12 @@ def _maker(resource: Resource, **how: object) -> Try:
     return run
 
 
-def _turned(resource: Resource) -> Try:
+def _turned(resource: Resource, **how: object) -> Try:
     """One without GPUs is made to ask for them."""
 
     def run(ground: Ground, name: str) -> Tried:
         ground.create(o.pod_maker(resource, name, device=""))
-        asking = o.pod_maker(resource, name)
+        asking = o.pod_maker(resource, name, **how)  # type: ignore[arg-type]
         change = {"spec": {key: asking["spec"][key] for key in asking["spec"] if key != "selector"}}
         return ask(lambda: ground.merge(asking, change))
 
@@ -163,14 +174,36 @@ def sets() -> Iterator[Cell]:
         yield Cell("Sets of pods", "changed to ask for GPUs", _turned(each), each.kind)
         queued = _maker(each, queue="closed", gated=True)
         yield Cell("Sets of pods", "with label and gate in the template", queued, each.kind)
-    words = {"a CronJob with GPUs": "", "a CronJob whose Jobs name a queue": "closed"}
-    for what, queue in words.items():
-        yield Cell("Sets of pods", what, _cron(queue))
+        claiming = {"device": "", "resourceClaims": CLAIM}
+        words = "devices by a resource claim"
+        yield Cell("Sets of pods", words, _maker(each, **claiming), each.kind, CLAIMED)
+        words = f"changed to ask for {words}"
+        yield Cell("Sets of pods", words, _turned(each, **claiming), each.kind, CLAIMED)
+    cron = {"queue": "closed", "device": "", "resourceClaims": CLAIM}
+    yield Cell("Sets of pods", "a CronJob with GPUs", _cron(queue=""))
+    yield Cell("Sets of pods", "a CronJob whose Jobs name a queue", _cron(queue="closed"))
+    yield Cell("Sets of pods", "a CronJob changed to ask for GPUs", _cron_turned(queue=""))
+    words = "a CronJob with devices by a resource claim"
+    yield Cell("Sets of pods", words, _cron(**cron), refusal=CLAIMED)
+    words = "a CronJob changed to ask for devices by a resource claim"
+    yield Cell("Sets of pods", words, _cron_turned(**cron), refusal=CLAIMED)
 
 
-def _cron(queue: str) -> Try:
+def _cron(**how: object) -> Try:
     def run(ground: Ground, name: str) -> Tried:
-        answer = ask(lambda: ground.create(o.cron_job(name, queue=queue)))
+        answer = ask(lambda: ground.create(o.cron_job(name, **how)))  # type: ignore[arg-type]
+        return answer if answer.is_refused else "its Jobs wait, suspended"
+
+    return run
+
+
+def _cron_turned(**how: object) -> Try:
+    """One without GPUs is made to ask for them."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        ground.create(o.cron_job(name, queue="", device=""))
+        asking = o.cron_job(name, **how)  # type: ignore[arg-type]
+        answer = ask(lambda: ground.merge(asking, {"spec": asking["spec"]}))
         return answer if answer.is_refused else "its Jobs wait, suspended"
 
     return run
@@ -252,6 +285,39 @@ def _claiming(kind: str) -> Try:
     return run
 
 
+def _turned_to_claim(kind: str) -> Try:
+    """One that waits without GPUs is made to ask for devices by a claim."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, device="")
+        ground.create(job)
+        live = ground.get(job)
+        for spec in o.pod_specs(live):
+            spec["resourceClaims"] = CLAIM
+        return ask(lambda: ground.merge(job, {"spec": live["spec"]}))
+
+    return run
+
+
+MANAGED = (
+    "The managedBy of a job says which controller runs it. It is set when the job is created, and "
+    "cannot be changed afterwards."
+)
+
+
+def _handed_over(kind: str, *, runs: bool) -> Try:
+    """Its controller is told to look away: what it would stop runs on."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job(kind, name, suspended=True, queue="default" if runs else "closed")
+        (ground.running if runs else ground.create)(job)
+        change: o.Document = {"spec": {}}
+        put(change["spec"], o.KINDS[kind].managed_by, labels.MULTIKUEUE)
+        return ask(lambda: ground.merge(job, change))
+
+    return run
+
+
 def _adding(kind: str) -> Try:
     """KubeRay puts its autoscaler beside the head, with what it is told to ask for."""
 
@@ -275,19 +341,28 @@ JOB_TRIES: dict[str, Callable[[str], Try]] = {
     "`queue-name` taken off while it runs": lambda kind: _remarked(kind, queue_name=None),
     "`prebuilt-workload-name` switched while it runs": _annotated,
     "a priority class put on while it runs": lambda kind: _remarked(kind, priority_class="high"),
+    "`managedBy` switched while it waits": lambda kind: _handed_over(kind, runs=False),
+    "`managedBy` switched while it runs": lambda kind: _handed_over(kind, runs=True),
     "an annotation while it runs": _noted,
     "deleted without its pods": _orphaned,
     "devices by a resource claim": _claiming,
+    "changed to ask for devices by a resource claim": _turned_to_claim,
 }
+# Open definitions, which check nothing before a policy is asked.
+UNCHECKED = ("PyTorchJob", "TFJob")
 
 
 def jobs(*kinds: str) -> Iterator[Cell]:
     """Jobs that queue as a whole: created, and changed."""
     for kind in kinds or o.KINDS:
         for words, made in JOB_TRIES.items():
-            if words.startswith("devices") and kind in OPAQUE:
+            if words.endswith("resource claim") and kind in OPAQUE:
                 continue
-            yield Cell("Jobs that queue", words, made(kind), kind)
+            if words.startswith("changed") and kind == "Job":
+                continue  # the API server keeps its template, and quotes what it has by its UID
+            is_switch = words.startswith("`managedBy`") and kind in UNCHECKED
+            expected = MANAGED if is_switch else ""
+            yield Cell("Jobs that queue", words, made(kind), kind, expected)
         if "Ray" in kind:
             yield Cell("Jobs that queue", "GPUs for the autoscaler", _adding(kind), kind)
 
@@ -414,6 +489,28 @@ def _identity(user: str, namespace: str) -> Try:
     return run
 
 
+OURS = "The portal and the manager cluster write jobs in workspaces alone."
+
+
+def _elsewhere(
+    document: Callable[..., o.Document], user: str, change: o.Document | None, subresource: str = ""
+) -> Try:
+    """What stands in a namespace that is no workspace is changed; deleted where nothing is said."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        made = document(f"{name}-{ground.namespace}")
+        resource = resource_of(made)
+        ground.plane.rest.create(resource.path(namespace="elsewhere"), made)
+        client = ground.people[getattr(ground.wish, user)]
+        path = resource.path(made["metadata"]["name"], namespace="elsewhere")
+        if change is None:
+            return ask(lambda: client.delete(path))
+        at = f"{path}/{subresource}" if subresource else path
+        return ask(lambda: client.merge(at, change))
+
+    return run
+
+
 def _pod_in(namespace: str) -> Try:
     def run(ground: Ground, name: str) -> Tried:
         path = r.POD.path(namespace=namespace)
@@ -424,6 +521,28 @@ def _pod_in(namespace: str) -> Try:
     return run
 
 
+def _writes_elsewhere() -> dict[str, Try]:
+    """What the rights of both identities would allow in every namespace."""
+
+    def waiting(name: str) -> o.Document:
+        return o.job("Job", name, suspended=True, device="", queue="")
+
+    def pod(name: str) -> o.Document:
+        return o.pod(name, "")
+
+    rows: dict[str, Try] = {}
+    for who, user in (("portal", "portal_user"), ("manager", "multikueue_user")):
+        for what, document, change, subresource in (
+            ("changes a Job", waiting, {"spec": {"suspend": False}}, ""),
+            ("deletes a Job", waiting, None, ""),
+            ("writes the status of a Job", waiting, {"status": {"active": 1}}, "status"),
+            ("writes the status of a pod", pod, {"status": {"phase": "Failed"}}, "status"),
+        ):
+            words = f"the {who} {what} of a namespace that is no workspace"
+            rows[words] = _elsewhere(document, user, change, subresource)
+    return rows
+
+
 def namespaces() -> Iterator[Cell]:
     """Outside of workspaces, and on their way out."""
     rows: dict[str, Try] = {
@@ -432,11 +551,13 @@ def namespaces() -> Iterator[Cell]:
         "the portal creates a Job in `elsewhere`": _identity("portal_user", "elsewhere"),
         "the manager creates a Job in `elsewhere`": _identity("multikueue_user", "elsewhere"),
         "the manager creates a Job in `kube-system`": _identity("multikueue_user", "kube-system"),
+        **_writes_elsewhere(),
         "a pod with GPUs in `elsewhere`": _pod_in("elsewhere"),
         "a pod with GPUs in a listed namespace": _pod_in("listed"),
     }
     for words, run in rows.items():
-        yield Cell("Other namespaces", words, run)
+        is_ours = words.endswith("of a namespace that is no workspace")
+        yield Cell("Other namespaces", words, run, refusal=OURS if is_ours else "")
 
 
 def through_the_manager() -> Iterator[Cell]:
@@ -447,13 +568,27 @@ def through_the_manager() -> Iterator[Cell]:
         "a JobSet in a queue": _job("JobSet", suspended=True),
         "a pod in a queue": _pod(queue="closed", gated=True),
         "a Deployment in a queue": _maker(SETS[0], queue="closed", gated=True),
-        "a CronJob with GPUs": _cron("closed"),
+        "a CronJob with GPUs": _cron(queue="closed"),
         "a Job by the manager": lambda g, n: _made(
             o.job("Job", n, suspended=True), g, by=g.wish.multikueue_user
         ),
     }
     for words, run in rows.items():
         yield Cell(section, words, run)
+
+
+LEFT_ALONE = (
+    "Jobs of this workspace run on this cluster, and nobody here runs one that another cluster is "
+    "to run: leave out spec.managedBy, which is kueue.x-k8s.io/multikueue."
+)
+
+
+def by_themselves() -> Iterator[Cell]:
+    """A cluster where jobs are submitted and run, and no manager is."""
+    for kind in ("Job", "JobSet", "PyTorchJob"):
+        run = _job(kind, suspended=True, managed_by=labels.MULTIKUEUE)
+        words = "a job for another cluster"
+        yield Cell("On a cluster of its own", words, run, kind, LEFT_ALONE)
 
 
 def older() -> Iterator[Cell]:
@@ -510,17 +645,85 @@ def _grown_while_reserved(ground: Ground, name: str) -> Tried:
     return ask(lambda: ground.merge(made, {"spec": {"podSets": grown}}, by=ground.portal))
 
 
-def _cluster_queue(*groups: o.Document) -> Try:
+def _cluster_queue(*groups: o.Document, **spec: object) -> Try:
+    return _configured(CLUSTER_QUEUE, cohortName="all", resourceGroups=list(groups), **spec)
+
+
+def _configured(resource: Resource, **spec: object) -> Try:
     def run(ground: Ground, name: str) -> Tried:
         made = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "ClusterQueue",
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "metadata": {"name": name},
-            "spec": {"cohortName": "all", "resourceGroups": list(groups)},
+            "spec": spec,
         }
-        return ask(lambda: ground.portal.create(CLUSTER_QUEUE.path(), made))
+        return ask(lambda: ground.portal.create(resource.path(), made))
 
     return run
+
+
+def _job_update(
+    before: o.Document, after: o.Document, *, annotations: bool = False, **spec: object
+) -> Try:
+    """A running Job whose marks, or pods, are changed."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        job = o.job("Job", name, suspended=True, queue="default")
+        job["spec"] |= spec
+        marks = job["metadata"].setdefault("annotations" if annotations else "labels", {})
+        marks |= before
+        ground.running(job)
+        return ask(lambda: ground.merge(job, after))
+
+    return run
+
+
+def _workload(change: Callable[[o.Document], object]) -> Try:
+    """A Workload that nobody could work with is created."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        made = o.workload(name)
+        change(made)
+        return ask(lambda: ground.create(made, by=ground.portal))
+
+    return run
+
+
+def _workload_status(*statuses: o.Document) -> Try:
+    """Its status is written, one after the other; the last one is tried."""
+
+    def run(ground: Ground, name: str) -> Tried:
+        made = o.workload(name)
+        ground.create(made, by=ground.portal)
+        write = partial(ground.merge, made, by=ground.portal, subresource="status")
+        for status in statuses[:-1]:
+            write({"status": status})
+        return ask(lambda: write({"status": statuses[-1]}))
+
+    return run
+
+
+def _partial_and_elastic(made: o.Document) -> None:
+    made["metadata"]["annotations"] = {labels.ELASTIC: "true"}
+    made["spec"]["podSets"][0]["minCount"] = 1
+
+
+def _asking_for_pods(made: o.Document) -> None:
+    (container, *_) = made["spec"]["podSets"][0]["template"]["spec"]["containers"]
+    container["resources"] = {"requests": {"pods": "1"}}
+
+
+def _reserving(**assignment: object) -> o.Document:
+    """The status of one that reserves quota."""
+    assigned = {"name": "main", "count": 1, **assignment}
+    admission = {"clusterQueue": "closed", "podSetAssignments": [assigned]}
+    return {"conditions": [RESERVED], "admission": admission}
+
+
+def _checked(**update: object) -> o.Document:
+    told = {"name": "it", "state": "Pending", "message": "", "podSetUpdates": [update],
+            "lastTransitionTime": RESERVED["lastTransitionTime"]}  # fmt: skip
+    return {"admissionChecks": [told]}
 
 
 def _group(resource: str, flavor: str, **quota: str) -> o.Document:
@@ -559,6 +762,70 @@ def kueue_rules() -> Iterator[Cell]:
     }
     for words, run in rows.items():
         yield Cell("Kueue's own rules", words, run)
+    for words, (run, refusal) in _more_rules().items():
+        yield Cell("Kueue's own rules", words, run, refusal=refusal)
+
+
+def _more_rules() -> dict[str, tuple[Try, str]]:
+    """Those whose sentence is known."""
+    seconds, fewer = {labels.MAX_EXECUTION: "3600"}, {labels.MIN_PARALLELISM: "1"}
+    group = _group("cpu", "a")
+    (flavor,) = group["flavors"]
+    both = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "a", "resources": [
+        {"name": "memory", "nominalQuota": "1"}, {"name": "cpu", "nominalQuota": "1"},
+    ]}]}  # fmt: skip
+    limited = {**flavor, "resources": [{"name": "cpu", "nominalQuota": "1", "borrowingLimit": "1"}]}
+    checks = {"admissionChecks": [{"name": "it", "onFlavors": ["b"]}]}
+    return {
+        "the time that a running Job may take": (
+            _job_update(seconds, {"metadata": {"labels": {labels.MAX_EXECUTION: "7200"}}}),
+            f"{labels.MAX_EXECUTION} stays as it is while the job runs.",
+        ),
+        "fewer pods of a running Job that does with fewer": (
+            _job_update(fewer, {"spec": {"parallelism": 1}}, annotations=True, parallelism=2),
+            "A Job that may be admitted with fewer pods keeps their number while it runs.",
+        ),
+        "a Workload that does with fewer pods and is elastic": (
+            _workload(_partial_and_elastic),
+            "Partial admission and elastic jobs do not go together.",
+        ),
+        "a Workload that asks for `pods`": (
+            _workload(_asking_for_pods),
+            "The resource name pods is Kueue's own.",
+        ),
+        "an admission of pod sets that the Workload does not have": (
+            _workload_status(_reserving(name="other")),
+            "status.admission speaks of pod sets that the Workload does not have.",
+        ),
+        "an admission that is changed": (
+            _workload_status(_reserving(), _reserving(flavors={o.GPU: "gpu"})),
+            "status.admission is set or taken away as a whole, and never changed.",
+        ),
+        "more pods given back than there are": (
+            _workload_status({"reclaimablePods": [{"name": "main", "count": 5}]}),
+            "No more pods are given back than a pod set has.",
+        ),
+        "a check about pod sets that the Workload does not have": (
+            _workload_status(_checked(name="other")),
+            "A check speaks of pod sets that the Workload does not have.",
+        ),
+        "a ClusterQueue whose flavor has its resources in another order": (
+            _cluster_queue(both),
+            "Each flavor has the covered resources of its group, in their order.",
+        ),
+        "a Cohort that borrows with nothing above it": (
+            _configured(COHORT, resourceGroups=[{**group, "flavors": [limited]}]),
+            "Limits of borrowing and lending are for what has a cohort above it.",
+        ),
+        "a ClusterQueue with a check on a flavor that it does not have": (
+            _cluster_queue(group, admissionChecksStrategy=checks),
+            "A check is for flavors that the ClusterQueue does not have.",
+        ),
+        "a ClusterQueue of a weight below 0": (
+            _cluster_queue(group, fairSharing={"weight": "-1"}),
+            "The weight of fair sharing is not below 0.",
+        ),
+    }
 
 
 def probe_cells() -> list[Cell]:
@@ -580,5 +847,6 @@ def every_cell(*kinds: str) -> Iterator[Cell]:
     yield from kueue_objects()
     yield from namespaces()
     yield from through_the_manager()
+    yield from by_themselves()
     yield from older()
     yield from kueue_rules()

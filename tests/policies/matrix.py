@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters.documents import labels
-from clusters.kube.resources import CLUSTER_QUEUE, NAMESPACE, WORKLOAD
+from clusters.kube.resources import CLUSTER_QUEUE, COHORT, NAMESPACE, WORKLOAD
 from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post
 from clusters.manifests.wish import PolicyWish
@@ -79,6 +79,10 @@ class Matrix:
         )
         return replace(found, **more)
 
+    def _alone(self, installation: str) -> PolicyWish:
+        found = self.wish(installation)
+        return replace(found, post=replace(found.post, is_single=True))
+
     def run(self, rows: Sequence[Cell]) -> None:
         """Apply the policies and try every row."""
         name = self.name
@@ -86,6 +90,7 @@ class Matrix:
             name: self.wish(name),
             f"{name}-strict": self.wish(f"{name}-strict", allows_local_jobs=False),
             f"{name}-older": self.wish(f"{name}-older"),
+            f"{name}-single": self._alone(f"{name}-single"),
         }
         main = documents(wishes[name])
         strict = [d for d in documents(wishes[f"{name}-strict"]) if not is_for_all(d)]
@@ -94,7 +99,12 @@ class Matrix:
             d for d in documents(wishes[f"{name}-older"])
             if d["metadata"]["name"].endswith("-jobs") and not d["kind"].startswith("Mutating")
         ]  # fmt: skip
-        self.applied = [*main, *strict, *older]
+        # A cluster of its own: of its policies nothing but what is tried there.
+        single = [
+            d for d in documents(wishes[f"{name}-single"])
+            if d["metadata"]["name"].endswith(("-jobs", "-jobsets", "-pytorchjobs"))
+        ]  # fmt: skip
+        self.applied = [*main, *strict, *older, *single]
         apply_policies(self.plane, self.applied)
         self._main = main
         for installation in wishes:
@@ -107,6 +117,7 @@ class Matrix:
                 f"{name}-strict", wishes[f"{name}-strict"]
             ),
             "Where no policy mutates": self.ground(f"{name}-older", wishes[f"{name}-older"]),
+            "On a cluster of its own": self.ground(f"{name}-single", wishes[f"{name}-single"]),
         }
         self._await(ground)
         for row in rows:
@@ -158,9 +169,10 @@ class Matrix:
         for place in self._places:
             self.plane.rest.delete(WORKLOAD.path(namespace=place))
             self.plane.rest.delete(NAMESPACE.path(place))
-        for queue in self.plane.rest.items(CLUSTER_QUEUE.path()):
-            if queue["metadata"]["name"].startswith("it-"):
-                self.plane.rest.delete(CLUSTER_QUEUE.path(queue["metadata"]["name"]))
+        for resource in (CLUSTER_QUEUE, COHORT):
+            for made in self.plane.rest.items(resource.path()):
+                if made["metadata"]["name"].startswith("it-"):
+                    self.plane.rest.delete(resource.path(made["metadata"]["name"]))
 
     def ground(self, namespace: str, wish: PolicyWish) -> Ground:
         return Ground(self.plane, self.people, wish, namespace, self.kueue_starts)
@@ -207,7 +219,7 @@ def documents(wish: PolicyWish) -> list[dict[str, Any]]:
     """Policies of an installation; those of others on the same server are not its elsewhere."""
     found = [copy.deepcopy(dict(document)) for document in policy_documents(wish)]
     name = wish.post.installation
-    others = [f"{name}-{other}" for other in ("strict", "older")]
+    others = [f"{name}-{other}" for other in ("strict", "older", "single")]
     others += [f"{name}-control-{number}" for number in range(400)]
     for document in found:
         selector = document["spec"].get("matchResources", {}).get("namespaceSelector", {})
@@ -294,6 +306,7 @@ def in_words(answer: Tried, kind: str) -> str:
         text = re.sub(rf"\b([Tt])his {kind}\b", r"\1his job", text)
         text = text.replace("spec.runPolicy.suspend", "spec.suspend")
         text = text.replace("spec.rayClusterConfig.suspend", "spec.suspend")
+        text = text.replace("spec.runPolicy.managedBy", "spec.managedBy")
     text = re.sub(r"\b(\w+)-[0-9a-f]{10}(-\d+)?\b", "NAME", text)
     text = text.replace("|", "\\|").replace("\n", " ")
     return text if len(text) <= _WORDS_MOST else f"{text[:_WORDS_MOST]} …"

@@ -57,7 +57,13 @@ def pod(
 
 
 def job(
-    kind: str, name: str, *, suspended: bool = False, queue: str = "closed", device: str = GPU
+    kind: str,
+    name: str,
+    *,
+    suspended: bool = False,
+    queue: str = "closed",
+    device: str = GPU,
+    managed_by: str = "",
 ) -> Document:
     """A job of a kind that queues as a whole, with one pod."""
     row = KINDS[kind]
@@ -68,6 +74,8 @@ def job(
     else:
         spec |= {"parallelism": 1, "template": template(device)}
     put(spec, suspend_path(row), suspended)
+    if managed_by:
+        put(spec, row.managed_by, managed_by)
     metadata: Document = {"name": name, "labels": queued(queue)}
     return {
         "apiVersion": row.resource.api_version,
@@ -112,11 +120,17 @@ def wider(document: Document) -> Document:
 
 
 def pod_maker(
-    resource: Resource, name: str, device: str = GPU, *, queue: str = "", gated: bool = False
+    resource: Resource,
+    name: str,
+    device: str = GPU,
+    *,
+    queue: str = "",
+    gated: bool = False,
+    **more: Any,
 ) -> Document:
     """A Deployment or what else makes pods for ever."""
     gates: Document = {"schedulingGates": [GATE]} if gated else {}
-    made = template(device, restartPolicy="Always", **gates)
+    made = template(device, restartPolicy="Always", **gates, **more)
     made["metadata"]["labels"] |= queued(queue)
     selector: Document = dict(SELECTED) if not resource.group else {"matchLabels": dict(SELECTED)}
     spec: Document = {"selector": selector, "template": made}
@@ -132,8 +146,8 @@ def pod_maker(
     }
 
 
-def cron_job(name: str, *, queue: str) -> Document:
-    made = {"metadata": {"labels": queued(queue)}, "spec": {"template": template()}}
+def cron_job(name: str, *, queue: str, device: str = GPU, **spec: Any) -> Document:
+    made = {"metadata": {"labels": queued(queue)}, "spec": {"template": template(device, **spec)}}
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",

@@ -86,6 +86,14 @@ def test_every_try_is_refused_or_waits_as_the_table_says(matrices: tuple[Matrix,
         assert any(row.kind in line or kinds[2] in line for line in lines), (words, row.kind, said)
 
 
+def test_what_is_known_to_refuse_refuses(matrices: tuple[Matrix, Matrix]) -> None:
+    """In the sentence that was known before; where a Kueue starts jobs it may be the first."""
+    portal, _ = matrices
+    said = {row: in_words(answer, row.kind) for row, answer in portal.tried.items()}
+    others = {row: told for row, told in said.items() if told != f"refused: {row.refusal}"}
+    assert {row.words: told for row, told in others.items() if row.refusal} == {}
+
+
 def test_no_guard_is_idle(matrices: tuple[Matrix, Matrix]) -> None:
     """Taken out alone, each lets through something that it refused."""
     for matrix in matrices:
