@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 POLL_S = 0.1
+WORDS = 400
+"""So many characters are told of what a cluster says."""
 EMBEDDED = "embedded"
 """Instead of a kubeconfig: a cluster of the rehearsal's own."""
 
 
 class StepFailed(Exception):
-    """What did not happen, in a sentence."""
+    """What did not happen, in a sentence, and what is known of why.
+
+    Attributes:
+        told: A sentence each.
+    """
+
+    def __init__(self, message: str, told: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.told = tuple(told)
+
+
+def plain(text: str) -> str:
+    """Words of a cluster in one line: bounded, a space for each control character."""
+    return "".join(c if c.isprintable() else " " for c in text[:WORDS])
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,7 @@ class Report:
         except Exception as error:
             trouble = error
             self.failed = self.failed or name
-            facts.append(f"{type(error).__name__}: {error}")
+            facts[:0] = _lines(error)
             raise
         finally:
             row = {
@@ -77,8 +92,9 @@ class Report:
             }
             self.steps.append(row)
             if not self.as_json:
-                mark = "ok  " if row["ok"] else "FAIL"
-                print(f"{mark} {name:10} {row['seconds']:8.2f} s  {'; '.join(facts)}", flush=True)
+                mark, between = ("ok  ", "; ") if row["ok"] else ("FAIL", "\n     ")
+                told = between.join(facts)
+                print(f"{mark} {name:10} {row['seconds']:8.2f} s  {told}", flush=True)
 
     def finish(self) -> int:
         if self.as_json:
@@ -94,21 +110,38 @@ class Report:
         return 1 if self.failed else 0
 
 
+def _lines(error: Exception) -> list[str]:
+    if isinstance(error, StepFailed):
+        return [str(error), *error.told]
+    return [plain(f"{type(error).__name__}: {error}")]
+
+
 def wait_until(
-    what: str, seconds: float, ready: Callable[[], Any], alive: Callable[[], str] = lambda: ""
+    what: str,
+    seconds: float,
+    ready: Callable[[], Any],
+    hopeless: Callable[[], str],
+    told: Callable[[], Iterable[str]],
 ) -> Any:
     """Polls until ``ready`` returns something true, and returns that.
 
+    Args:
+        what: What is waited for.
+        seconds: The longest wait.
+        ready: Asked each time.
+        hopeless: Asked each time; why it cannot come, empty while it may.
+        told: Asked when it failed; what is known of why.
+
     Raises:
-        StepFailed: the time is up, or ``alive`` told why it cannot come.
+        StepFailed: the time is up, or it is hopeless.
     """
     deadline = time.monotonic() + seconds
     while True:
         value = ready()
         if value:
             return value
-        if trouble := alive():
-            raise StepFailed(f"{what}: {trouble}")
+        if trouble := hopeless():
+            raise StepFailed(f"{what}: {trouble}", told())
         if time.monotonic() > deadline:
-            raise StepFailed(f"{what} did not happen within {seconds:.0f} s")
+            raise StepFailed(f"{what} did not happen within {seconds:.0f} s", told())
         time.sleep(POLL_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
+from budgets.errors import Rejected
 from budgets.models import Interval, UsageRecord
 from budgets.plan import ClusterPlace, RevisionDraft, plan_quota, short_form_lines
 from clusters import services
@@ -22,10 +24,11 @@ from clusters.documents.conditions import is_true
 from clusters.errors import ClusterError, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
-from clusters.models import AppliedGeneration, Cluster, ObjectState
+from clusters.models import AppliedGeneration, Cluster
 from clusters.reconcile.claims import roles_for
 from clusters.reconcile.shift import run_shift
-from portal.rehearsal.report import Options, Report, StepFailed, wait_until
+from portal.rehearsal import reasons
+from portal.rehearsal.report import Options, Report, StepFailed, plain, wait_until
 from portal.rehearsal.world import gpu_job, kubeconfigs
 
 ACCOUNT = "rehearsal"
@@ -45,6 +48,8 @@ class Rehearsal:
         self._report = report
         self._stop = threading.Event()
         self._shifts: list[threading.Thread] = []
+        self._configs: dict[str, str] = {}
+        self._standing = reasons.Standing()
         self._outcomes: dict[tuple[str, str], str] = {}
         self._made_job = False
         self.suffix = secrets.token_hex(3)
@@ -57,7 +62,7 @@ class Rehearsal:
             Exception: what a step raised; the report names the step.
         """
         with ExitStack() as stack:
-            configs = kubeconfigs(self._options, stack)
+            configs = self._configs = kubeconfigs(self._options, stack)
             stack.callback(self._end_shifts)
             stack.callback(self._clean_up)
             self._register(configs)
@@ -79,24 +84,36 @@ class Rehearsal:
             default = "portal" if self._options.is_embedded else "kueue"
             mode = self._options.mode or default
 
-            def register(slug: str) -> str:
-                is_worker = slug.startswith("worker-")
+            def draft(slug: str) -> Cluster:
+                role = ROLES.get(slug, Cluster.Role.WORKER)
+                of_workers = self._options.worker_mode if role == Cluster.Role.WORKER else None
+                return Cluster(slug=slug, role=role, mode=of_workers or mode)
+
+            drafts = [draft(slug) for slug in configs]
+
+            def register(wish: Cluster) -> str:
+                slug = wish.slug
                 try:
                     cluster = services.register_cluster(
                         self.admin,
                         slug=slug,
                         name=slug,
-                        role=ROLES.get(slug, Cluster.Role.WORKER),
-                        mode=(self._options.worker_mode if is_worker else None) or mode,
+                        role=wish.role,
+                        mode=wish.mode,
                         kubeconfig=configs[slug],
                     )
+                except Rejected as error:
+                    lacks = reasons.missing_rights(drafts, configs)
+                    raise StepFailed(plain(f"{slug}: {error}"), lacks) from error
                 finally:
                     connection.close()
                 return f"{slug} {cluster.mode} {cluster.server}"
 
             # Side by side: each one waits some seconds for the proof of a live Kueue, or of none.
             with ThreadPoolExecutor(len(configs)) as pool:
-                facts += pool.map(register, configs)
+                facts += pool.map(register, drafts)
+            if lacks := list(reasons.missing_rights(Cluster.objects.all(), configs)):
+                raise StepFailed("rights are missing", lacks)
             self.workers = [slug for slug in configs if slug != "manager"]
 
     def _budget(self) -> None:
@@ -149,9 +166,8 @@ class Rehearsal:
         with self._report.step("apply") as facts:
             clusters = self._start_shifts()
             applied = AppliedGeneration.objects.filter(subject=subject)
-            wait_until(
+            self._wait(
                 "the budget on every cluster",
-                self._options.timeout,
                 lambda: applied.count() == len(clusters),
                 self._trouble,
             )
@@ -173,7 +189,8 @@ class Rehearsal:
                     outcome = run_shift(
                         slug, role, stop=self._stop, seconds=3600, holder=f"rehearsal-{slug}-{role}"
                     )
-                    self._outcomes[slug, role] = str(outcome)
+                    if outcome.message:
+                        self._outcomes[slug, role] = plain(str(outcome))
                     self._stop.wait(1)
             finally:
                 connection.close()
@@ -182,15 +199,28 @@ class Rehearsal:
         self._shifts.append(thread)
         thread.start()
 
+    def _wait(
+        self, what: str, ready: Callable[[], Any], hopeless: Callable[[], str] = lambda: ""
+    ) -> Any:
+        return wait_until(what, self._options.timeout, ready, hopeless, self._told)
+
+    def _told(self) -> list[str]:
+        """What is known of a step that did not come, a sentence each."""
+        ended = sorted(self._outcomes.items())
+        shifts = [f"The {role} shift of {slug} ended: {why}" for (slug, role), why in ended]
+        return [*shifts, *reasons.told(self._configs, f"{ACCOUNT}-{self.suffix}")]
+
     def _trouble(self) -> str:
         """Why it will not come; what an earlier rehearsal left behind is cleared away."""
         for cluster in Cluster.objects.exclude(blocked_reason=""):
             services.resolve_block(
                 self.admin, cluster=cluster, apply_ours=True, reason="An earlier rehearsal's"
             )
+        return self._standing.first(reasons.failed_objects())
 
-        failed = ObjectState.objects.filter(state__in=("failed", "foreign")).first()
-        return f"{failed.kind} {failed.name}: {failed.message}" if failed else ""
+    def _no_way(self) -> str:
+        """Why the job will not get to a worker."""
+        return self._standing.first(reasons.failed_objects() | reasons.unusable_workers())
 
     def _submit(self, configs: dict[str, str]) -> None:
         way_in = next(slug for slug in configs if slug in ROLES)
@@ -228,33 +258,34 @@ class Rehearsal:
         job = self.user.get(r.JOB, JOB, namespace=self.workspace.namespace)
         return dict(job.get("status") or {})
 
+    def _job_failed(self) -> str:
+        return "it failed" if is_true({"status": self._job_status()}, "Failed") else ""
+
     def _follow(self) -> None:
-        timeout = self._options.timeout
         with self._report.step("admit"):
-            wait_until("its quota", timeout, lambda: self._condition("QuotaReserved"))
+            self._wait("its quota", lambda: self._condition("QuotaReserved"), self._no_way)
         if not self._options.is_single:
             with self._report.step("dispatch") as facts:
-                worker = wait_until(
+                worker = self._wait(
                     "a worker",
-                    timeout,
                     lambda: (self._workload().get("status") or {}).get("clusterName"),
+                    self._no_way,
                 )
                 facts.append(f"to {worker}")
         with self._report.step("run"):
-            wait_until(
+            self._wait(
                 "the job running",
-                timeout,
                 lambda: self._job_status().get("ready") or self._job_status().get("succeeded"),
+                self._job_failed,
             )
         with self._report.step("finish"):
-            wait_until("the job's end", timeout, lambda: self._condition("Finished"))
+            self._wait("the job's end", lambda: self._condition("Finished"))
 
     def _meter(self) -> None:
         with self._report.step("meter") as facts:
             rows = Interval.objects.filter(workspace=self.workspace, kind=Interval.Kind.BILLABLE)
-            interval = wait_until(
+            interval = self._wait(
                 "a closed interval",
-                self._options.timeout,
                 lambda: rows.filter(end__isnull=False).first(),
             )
             wanted = sum(
@@ -267,9 +298,8 @@ class Rehearsal:
                 return sum(row.committed_used + row.burst for row in facts_rows)
 
             # The meter goes as far as the clusters' events are known to be complete.
-            wait_until(
+            self._wait(
                 f"hour facts of the {wanted} GPU-seconds that the intervals hold",
-                self._options.timeout,
                 lambda: used_now() == wanted,
             )
             facts.append(f"{wanted} GPU-seconds on {interval.cluster}")
@@ -297,8 +327,9 @@ class Rehearsal:
                 except ClusterError as error:
                     facts.append(f"the job stays: {error.message}")
                 self.user.close()
-            if not self._shifts:  # a step before them failed; they are who takes clusters out
-                self._start_shifts()
+            if not self._shifts:  # a step before them failed; nobody else writes
+                facts.append("no quota was written")
+                return
             for role in (Cluster.Role.WORKER, Cluster.Role.MANAGER, Cluster.Role.SINGLE):
                 self._deregister(role)
 
@@ -308,7 +339,7 @@ class Rehearsal:
         for cluster in rows.exclude(state=Cluster.State.REMOVED):
             services.deregister_cluster(self.admin, cluster=cluster, reason="Rehearsal")
         left = rows.exclude(state=Cluster.State.REMOVED)
-        wait_until(f"every {role} clean", self._options.timeout, lambda: not left.exists())
+        self._wait(f"every {role} clean", lambda: not left.exists())
 
     def _end_shifts(self) -> None:
         self._stop.set()

@@ -19,6 +19,7 @@ from clusters.broker import send
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.kube.shares import IN_TASKS
+from clusters.manifests.rights import portal_rules
 from clusters.models import Cluster
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import uid_of
@@ -194,7 +195,7 @@ def _examined(
     version = probes.kueue_version(client)
     rows.append(shown.served_row(served, version))
     on_step(2, "asking for each right")
-    rows += shown.right_rows(client, post_of(cluster))
+    rows += shown.right_rows(client, portal_rules(post_of(cluster)))
     on_step(3, "looking for a live Kueue")
     proof = probes.KueueProof(False, "Kueue's kinds are not installed.")
     if not served.missing:

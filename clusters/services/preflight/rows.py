@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -12,8 +12,7 @@ from clusters.kube.client import KubeClient, Probe
 from clusters.kueue.configuration import not_followed, parse_duration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import policy_names
-from clusters.manifests.rbac import Post, questions
-from clusters.manifests.rights import portal_rules
+from clusters.manifests.rbac import Rule, questions
 from clusters.models import Cluster, NominationWay
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.ways import Way
@@ -97,9 +96,9 @@ def served_row(served: probes.ServedKinds, version: str) -> PreflightRow:
     )
 
 
-def right_rows(client: KubeClient, post: Post) -> Iterator[PreflightRow]:
-    """One row when all rights are there, else one for each that is not."""
-    asked = questions(portal_rules(post))
+def right_rows(client: KubeClient, rules: Iterable[Rule]) -> Iterator[PreflightRow]:
+    """One row when the client's identity has all rights, else one for each that it has not."""
+    asked = questions(rules)
     missing = probes.missing_rights(client, asked)
     if not missing:
         yield PreflightRow("Rights", OK, f"all {len(asked)} that the portal needs")
