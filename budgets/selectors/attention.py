@@ -20,6 +20,7 @@ MOST = 8
 RAISED_FOR = timedelta(days=1)
 ANSWERED_FOR = timedelta(days=3)
 UNSENT_FOR = timedelta(days=14)
+State = BudgetRevision.State
 
 
 def caps_that_tell(user: User, *, workspace: Workspace | None = None) -> list[CapState]:
@@ -63,7 +64,7 @@ def answered_requests(user: User) -> QuerySet[BudgetRevision]:
     decided = BudgetRevision.objects.filter(
         author=user,
         decided_at__gt=utc_now() - ANSWERED_FOR,
-        state__in=(BudgetRevision.State.LIVE, BudgetRevision.State.DECLINED),
+        state__in=(State.LIVE, State.IN_PART, State.DECLINED),
         budget__workspace__in=visible_workspaces(user).order_by().values("pk"),
     ).exclude(decided_by=user)
     return decided.select_related("budget__workspace", "decided_by").order_by("-decided_at")[:MOST]

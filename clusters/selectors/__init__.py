@@ -18,6 +18,7 @@ from clusters.selectors.fleet import (
     cluster_for,
     cluster_names,
     cluster_rows,
+    lost_clusters,
     removed_clusters,
     visible_clusters,
 )

@@ -65,12 +65,22 @@ def visible_clusters(user: User) -> ClusterQuerySet:
 
 
 def removed_clusters(user: User) -> QuerySet[Cluster]:
-    """Workers that are registered no more and of which something is left; for platform admins."""
+    """Clusters that are registered no more and of which something is left; for platform admins.
+
+    But for managers, by whose words the use on workers is billed: none is ever taken back.
+    """
     states = WorkloadState.objects.filter(cluster=OuterRef("pk"))
     meters = MeterState.objects.filter(cluster=OuterRef("slug"))
     found = Cluster.objects.filter(Exists(states) | Exists(meters), state=Cluster.State.REMOVED)
-    found = found.filter(role=Cluster.Role.WORKER)
+    found = found.exclude(role=Cluster.Role.MANAGER)
     return found if roles_of(user).is_admin else found.none()
+
+
+def lost_clusters(user: User) -> list[str]:
+    """Slugs of visible clusters that do not answer, or that nobody asked lately. One query."""
+    now = timezone.now()
+    found = visible_clusters(user).without_secrets().select_related("health")
+    return [row.slug for row in found if not _answers(_health_of(row), now)]
 
 
 def cluster_names() -> dict[str, str]:
@@ -132,10 +142,9 @@ def _row(
     ages: Mapping[int, int | None],
     now: datetime,
 ) -> ClusterRow:
-    health = getattr(cluster, "health", None) or ClusterHealth(cluster=cluster)
-    is_fresh = health.checked_at is not None and now - health.checked_at < LOST_AFTER
+    health = _health_of(cluster)
     message = health.message
-    if not is_fresh:
+    if not _is_fresh(health, now):
         message = (
             "The portal has not asked this cluster lately. Check that a worker of the portal is "
             "running."
@@ -145,7 +154,7 @@ def _row(
         cluster,
         health,
         mode_label=cluster.get_mode_display(),
-        is_reachable=health.reachable and is_fresh,
+        is_reachable=_answers(health, now),
         message=message,
         drift_count=drifts.get(cluster.pk, 0),
         object_count=sum(states.values()),
@@ -153,3 +162,15 @@ def _row(
         failed_count=states[ObjectState.State.FAILED] + states[ObjectState.State.FOREIGN],
         watch_age_s=ages.get(cluster.pk),
     )
+
+
+def _health_of(cluster: Cluster) -> ClusterHealth:
+    return getattr(cluster, "health", None) or ClusterHealth(cluster=cluster)
+
+
+def _is_fresh(health: ClusterHealth, now: datetime) -> bool:
+    return health.checked_at is not None and now - health.checked_at < LOST_AFTER
+
+
+def _answers(health: ClusterHealth, now: datetime) -> bool:
+    return health.reachable and _is_fresh(health, now)

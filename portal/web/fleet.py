@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -67,9 +68,12 @@ def fleet(request: HttpRequest, user: User) -> HttpResponseBase:
     grid = selectors.fleet_grid(user)
     rows = grid_rows(grid)
     names = seen.cluster_names() if grid.over_use else {}
+    lost = seen.lost_clusters(user)
     context = {
         "grid": grid,
         "rows": rows,
+        "lost": lost,
+        "keeps_promises": keeps_promises(grid, lost=lost),
         "over_use": [over_use_words(place, names) for place in grid.over_use],
         "capacity": sum(row["total"].capacity for row in rows),
         "in_use": sum(row["total"].in_use for row in rows),
@@ -120,6 +124,11 @@ def _below(flavor: Flavor, standing: Any, domain: Any) -> str:
         return ""
     asked = {"flavor": flavor.slug, "cluster": standing.cluster, "in": domain.path}
     return f"{reverse('racks')}?{urlencode(asked, doseq=True)}"
+
+
+def keeps_promises(grid: FleetGrid, *, lost: Sequence[Any]) -> bool:
+    """Whether a headline may say so: nothing is short, figures agree, every cluster answers."""
+    return bool(grid.flavors) and not (grid.short or grid.over_use or lost)
 
 
 def grid_rows(grid: FleetGrid) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from budgets import selectors
-from budgets.models import SpendRule, User
+from budgets.models import BudgetRevision, SpendRule, User
 from budgets.selectors import approvals, attention
 from budgets.selectors.fleet.grid import FleetGrid
 from budgets.selectors.spending import CapState
@@ -28,6 +28,11 @@ EFFECTS = {
     SpendRule.Action.DROP_TO_FLOOR: "Jobs borrow nothing beyond the committed GPUs.",
     SpendRule.Action.HOLD: "New jobs are held.",
     SpendRule.Action.HOLD_AND_DRAIN: "New jobs are held, and running jobs are stopped.",
+}
+ANSWERS = {
+    BudgetRevision.State.LIVE: "accepted",
+    BudgetRevision.State.IN_PART: "accepted in part",
+    BudgetRevision.State.DECLINED: "declined",
 }
 
 
@@ -181,10 +186,10 @@ def _own(user: User) -> Iterator[Need]:
         )
     for revision in attention.answered_requests(user):
         space = revision.budget.workspace
-        is_accepted = revision.state == revision.State.LIVE
+        answer = ANSWERS[BudgetRevision.State(revision.state)]
         yield Need(
             "busy",
-            f"Your request for {space.name} was {'accepted' if is_accepted else 'declined'}.",
+            f"Your request for {space.name} was {answer}.",
             f"{revision.decided_by}, {ago(revision.decided_at)}. {revision.decision_reason}",
             reverse("revision", args=[space.namespace, revision.number]),
             f"Revision {revision.number}",

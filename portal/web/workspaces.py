@@ -16,7 +16,7 @@ from budgets.selectors import attention
 from budgets.selectors.spending import effect_of, running_jobs_stop_at
 from clusters import selectors as seen
 from portal.web import charts
-from portal.web.fleet import grid_rows
+from portal.web.fleet import grid_rows, keeps_promises
 from portal.web.htmx import is_partial, polled, render, target
 from portal.web.needs import Need, cap_need, needs_of
 from portal.web.pages import page
@@ -47,6 +47,7 @@ def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
     midnight, _ = last_days(1)
     today = seen.clusters_today(user, since=midnight)
     grid = selectors.fleet_grid(user)
+    lost = [each for each in today if not each.row.is_reachable]
     waiting, running = seen.job_counts(user)
     counted = {
         "requests": selectors.visible_requests(user).count(),
@@ -56,12 +57,12 @@ def _overview(request: HttpRequest, user: User) -> HttpResponseBase:
         **counted,
         "needs": needs_of(user, today=today, grid=grid, **counted),
         "today": today,
-        "lost": [each for each in today if not each.row.is_reachable],
+        "lost": lost,
         "answering": sum(each.row.is_reachable for each in today),
         "shifts": sum(len(each.shifts) for each in today),
         "at_work": sum(len(each.shifts) - len(each.idle) for each in today),
         "fleet": grid_rows(grid),
-        "grid": grid,
+        "keeps_promises": keeps_promises(grid, lost=lost),
         "running": running,
         "waiting": waiting,
         "parked": sum(each.parked for each in today),

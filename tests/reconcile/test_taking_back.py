@@ -182,7 +182,10 @@ def test_only_a_removed_cluster_is_taken_back_and_only_by_an_admin(
 
 
 @pytest.mark.django_db
-def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster) -> None:
+@pytest.mark.parametrize("role", ["worker", "single"])
+def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster, role: str) -> None:
+    Cluster.objects.filter(pk=twin.pk).update(role=role)
+    twin.refresh_from_db()
     clients = {name: Client() for name in ("admin", "finance")}
     for name, client in clients.items():
         client.force_login(getattr(fleet, name))
@@ -208,6 +211,9 @@ def test_an_admin_takes_it_back_on_a_page(fleet: SmallFleet, twin: Cluster) -> N
     assert address not in text_of(admin.get("/clusters/"))
     assert admin.get(address).status_code == 404, "nothing is left"
     assert not selectors.freshness().clusters.get("gpu-twin")
+    Cluster.objects.filter(slug="hub").update(state="removed")
+    assert "/clusters/hub/take-back/" not in text_of(admin.get("/clusters/"))
+    assert admin.get("/clusters/hub/take-back/").status_code == 404, "a manager never is"
 
 
 def text_of(answer: Any) -> str:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+import time_machine
 from django.utils import timezone
 
 from budgets import selectors, services
 from budgets.models import Delivery, Discrepancy
+from budgets.plan import Part
 from budgets.selectors.attention import failed_deliveries
 from budgets.selectors.clock import utc_now
 from clusters.models import Cluster, ClusterHealth, Drift, GuardIncident, ShiftRun
 from tests.builders import line
 from tests.factories import IntervalFactory
 from tests.web.conftest import HTMX, Visitors
+
+
+@pytest.fixture(autouse=True)
+def _at_one_moment() -> Iterator[None]:
+    """However slow the machine is, nobody is late."""
+    with time_machine.travel(datetime.now(UTC), tick=False):
+        yield
 
 
 @pytest.fixture
@@ -145,6 +156,26 @@ def test_use_above_capacity_contradicts_every_promise_can_be_kept(
     assert f"{since:%Y-%m-%d %H:%M}</time> at the latest" in text
 
 
+@pytest.mark.parametrize("address", ["/", "/fleet/"])
+@pytest.mark.parametrize(
+    "health",
+    [
+        pytest.param({"reachable": False}, id="it does not answer"),
+        pytest.param({"checked_at": timezone.now() - timedelta(hours=1)}, id="nobody asks it"),
+    ],
+)
+def test_no_headline_promises_what_stands_on_a_lost_cluster(
+    visitors: Visitors, east: Cluster, health: dict[str, Any], address: str
+):
+    visitors.fleet.revise(visitors.fleet.vision, line("h100", 16))
+    assert "Every promise can be kept" in visitors.text("finance", "/fleet/")
+
+    ClusterHealth.objects.update(**health)
+    text = visitors.text("admin", address)
+    assert "Every promise can be kept" not in text
+    assert "not answer" in text[: text.index("</p>", text.index('class="headline"'))]
+
+
 def test_use_above_capacity_is_told_since_when_it_holds(visitors: Visitors):
     since = over_used(visitors)
     (place,) = selectors.fleet_grid(visitors.fleet.admin).over_use
@@ -182,6 +213,18 @@ def test_owners_are_told_of_answers_and_holds(visitors: Visitors):
     text = visitors.text("owner", "/")
     assert "Your request for Vision was declined." in text and "not this month" in text
     assert "was declined" not in visitors.text("viewer", "/")
+    again = fleet.revise(fleet.vision, line("h100", 40), actor=fleet.owner)
+    fleet.vision.budget.refresh_from_db()
+    services.decide_request(
+        fleet.admin,
+        revision=again,
+        accept=True,
+        reason="half of it",
+        expected_version=fleet.vision.budget.version,
+        part=Part((line("h100", 20),)),
+    )
+    text = visitors.text("owner", "/")
+    assert "Your request for Vision was accepted in part." in text and "half of it" in text
 
 
 def test_a_poll_of_the_overview_renews_what_needs_somebody(visitors: Visitors, east: Cluster):
