@@ -81,9 +81,12 @@ def test_a_statement_of_a_month_that_goes_on_offers_no_review(books: Books):
         finance = client_of(books.fleet.finance)
         finance.post(MONTH, {"deed": "draw_up"})
         paper = Statement.objects.filter(state="draft").first()
-        page = text(finance, f"/billing/statements/{paper.pk}/")
+        page, month = text(finance, f"/billing/statements/{paper.pk}/"), text(finance, MONTH)
     assert 'value="review"' not in page
     assert "2026-03 runs until" in page
+    assert 'value="review"' not in month and "Draw up the drafts again" in month
+    with time_machine.travel(AFTER, tick=True):
+        assert 'value="review"' in text(client_of(books.fleet.finance), MONTH)
 
 
 def test_finance_closes_a_month_by_its_page(books: Books, finance: Client):

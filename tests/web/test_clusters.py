@@ -161,6 +161,29 @@ def test_cluster_page_shows_objects_and_drift_but_no_credential(visitors: Visito
     assert "Stop writing" in visitors.text("admin", "/clusters/gpu-east/")
 
 
+def test_a_hand_edit_among_the_changes_says_who_and_which_fields(visitors: Visitors, worker):
+    after = {"manager": "kubectl-edit", "fields": ["spec.stopPolicy"], "count": 1}
+    services.audit(None, "cluster.hand_edit", "cluster:gpu-east", cluster="gpu-east", after=after)
+
+    text = visitors.text("admin", "/clusters/gpu-east/")
+
+    writes = text[text.index('id="writes"') :]
+    assert "kubectl-edit" in writes and "spec.stopPolicy" in writes
+    assert "kubectl-edit" in visitors.text("admin", "/audit/?cluster=gpu-east")
+
+
+@pytest.mark.parametrize("state", ["active", "draining"])
+def test_a_cluster_that_waits_for_a_decision_leads_to_it(visitors: Visitors, worker, state: str):
+    Cluster.objects.update(state=state)
+    link = 'href="/clusters/gpu-east/block/">Decide …</a>'
+    assert link not in visitors.text("admin", "/clusters/gpu-east/")
+
+    Cluster.objects.update(blocked_reason="Its portal was restored from a backup.")
+
+    assert link in visitors.text("admin", "/clusters/gpu-east/")
+    assert link not in visitors.text("finance", "/clusters/gpu-east/")
+
+
 def test_cluster_page_says_why_a_shift_failed_until_somebody_works(visitors: Visitors, worker):
     now = timezone.now()
     died = "The process of gpu-east ended. It needed more memory than SHIFT_MEMORY_MB allows."

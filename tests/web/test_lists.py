@@ -76,6 +76,14 @@ def test_a_heading_turns_the_order_round_and_says_how_rows_stand(three: Visitors
     assert names(poll)[0] == "acme-speech"
 
 
+@pytest.mark.parametrize("role", ["owner", "finance"])
+def test_costs_on_the_first_page_say_as_of_when(three: Visitors, role: str):
+    earlier = timezone.now() - timedelta(minutes=25)
+    MonthOutlook.objects.filter(workspace=three.fleet.vision).update(worked_out_at=earlier)
+    text = three.text(role, "/")
+    assert re.search(rf"an estimate as of <time[^>]*>{earlier:%Y-%m-%d %H:%M}</time>;", text)
+
+
 def test_jobs_sort_by_their_columns(busy: Visitors):  # noqa: F811
     text = busy.text("owner", "/jobs/?sort=-gpus&phase=running")
     assert 'aria-sort="descending"><a href="?sort=gpus&amp;phase=running">GPUs' in text

@@ -172,6 +172,24 @@ def test_figure_divides_the_running_hour_by_what_of_it_was_metered(used: Visitor
     assert bars["width"][at] == 900_000
 
 
+def test_a_tooltip_rounds_gpus_and_gpu_hours_of_one_hour_alike(used: Visitors):
+    UsageRecord.objects.all().delete()
+    UsageRecordFactory(
+        workspace=used.fleet.vision,
+        flavor=used.fleet.flavors["h100"],
+        hour=DAY,
+        committed=27_180,  # 7.55 GPUs for an hour
+        committed_used=27_180,
+        lent=0,
+        idle=0,
+        burst=0,
+        borrowed=0,
+    )
+    table = used["finance"].get(f"/usage/?{RANGE}").context["table"]
+    bars = charts.usage_figure(table, step="hour")["data"][0]
+    assert bars["customdata"][bars["x"].index("2026-03-02 00:00")] == ["7.6", "7.6"]
+
+
 def sums_of(table, *names: str) -> dict[str, int]:
     """Totals of what stands in the rows of a table on a page, by amount."""
     return {name: sum(getattr(row, name) for row in table) for name in names}
