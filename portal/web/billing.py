@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from portal.web.pages import (
     Deed,
     Said,
     asked_day,
+    in_order,
     may_bill,
     page,
     pressed,
@@ -45,13 +46,26 @@ MOST_MONTHS = 36
 MOST_PAPERS = 200
 MOST_JOBS = 50
 MOST_STEPS = 50
+SORTS: Mapping[str, Callable[[Statement], Any]] = {
+    "number": lambda row: row.number or "",
+    "account": lambda row: row.account.name if row.account else "",
+    "month": lambda row: row.period.start,
+    "state": lambda row: row.get_state_display(),
+}
+"""Column of the list of statements → what it sorts by, for everybody."""
+# What a document comes to is no owner's to see, nor to sort by.
+PLATFORM_SORTS: Mapping[str, Callable[[Statement], Any]] = {
+    **SORTS,
+    "payable": lambda row: (row.currency, row.payable),
+}
 
 
 @page()
 def billing(request: HttpRequest, user: User) -> HttpResponseBase:
     """Months for platform roles; the papers that others were sent."""
     roles = selectors.roles_of(user)
-    papers = list(read.visible_statements(user)[:MOST_PAPERS])
+    newest, sort = read.visible_statements(user)[:MOST_PAPERS], request.GET.get("sort", "")
+    keys = PLATFORM_SORTS if roles.sees_everything else SORTS
     months = read.billing_months(user)[:MOST_MONTHS] if roles.sees_everything else []
     totals = read.month_totals(user, months)
     context = {
@@ -59,7 +73,9 @@ def billing(request: HttpRequest, user: User) -> HttpResponseBase:
             {"period": month, "url": month_url(month), "totals": totals.get(month.pk, ())}
             for month in months
         ],
-        "papers": papers,
+        "papers": in_order(newest, sort, keys),
+        "sort": sort,
+        "sorts": "|".join(keys),
         "sees_months": roles.sees_everything,
         "most": MOST_PAPERS,
     }

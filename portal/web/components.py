@@ -7,13 +7,17 @@ stays written out in it.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from functools import lru_cache
+from itertools import zip_longest
 
 from django import template
+from django.template.context import Context
 from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString, mark_safe
+
+from portal.web.tags import sort_head
 
 register = template.Library()
 _NOTHING = mark_safe("")
@@ -42,34 +46,59 @@ def card(content: str, title: str, *, id: str = "", aside: str = "", text: str =
     )
 
 
-@register.simple_block_tag
-def table(content: str, columns: str, style: str = "cards") -> SafeString:
+@register.simple_block_tag(takes_context=True)
+def table(
+    context: Context,
+    content: str,
+    columns: str,
+    style: str = "cards",
+    *,
+    sorts: str = "",
+    at: str = "",
+) -> SafeString:
     """``{% table "Job|State|#GPUs" %}<tbody> … </tbody>{% endtable %}``: it scrolls by itself.
 
     Args:
+        context: Of the page; says how sorted rows stand, as of ``sort_head``.
         content: Its body, and its foot where it has one.
         columns: The headings, divided by ``|``; ``#`` is before one whose column has numbers.
         style: ``cards`` has a card for each row on a phone, ``dense`` less room; empty is neither.
+        sorts: Keys of columns that sort, divided by ``|``; empty for one that does not.
+        at: Id of what is looked at once it was sorted anew.
     """
+    head = _head(columns) if not sorts else _sorted_head(context, columns, sorts, at)
     return format_html(
         '<div class="scroll"><table{}>{}{}</table></div>',
         format_html(' class="{}"', style) if style else _NOTHING,
-        _head(columns),
+        head,
         content,
     )
 
 
 @lru_cache(maxsize=256)
 def _head(columns: str) -> SafeString:
-    cells = format_html_join(
-        "",
-        '<th scope="col"{}>{}</th>',
-        (
-            (mark_safe(' class="num"') if name.startswith("#") else _NOTHING, name.lstrip("#"))
-            for name in columns.split("|")
-        ),
+    return _row_of(_heading(name) for name in columns.split("|"))
+
+
+def _sorted_head(context: Context, columns: str, sorts: str, at: str) -> SafeString:
+    found = zip_longest(columns.split("|"), sorts.split("|"), fillvalue="")
+    return _row_of(
+        sort_head(context, name.lstrip("#"), key, number=name.startswith("#"), at=at)
+        if key
+        else _heading(name)
+        for name, key in found
     )
-    return format_html("<thead><tr>{}</tr></thead>", cells)
+
+
+def _heading(name: str) -> SafeString:
+    kind = mark_safe(' class="num"') if name.startswith("#") else _NOTHING
+    return format_html('<th scope="col"{}>{}</th>', kind, name.lstrip("#"))
+
+
+def _row_of(cells: Iterable[SafeString]) -> SafeString:
+    return format_html(
+        "<thead><tr>{}</tr></thead>", format_html_join("", "{}", ((cell,) for cell in cells))
+    )
 
 
 @register.simple_tag

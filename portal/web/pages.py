@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from django.contrib import messages
@@ -31,6 +31,7 @@ from portal.web.forms import DayField, PortalForm
 from portal.web.htmx import render
 
 View = Callable[..., HttpResponseBase]
+Row = TypeVar("Row")
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -220,6 +221,18 @@ def rejected_aside(request: HttpRequest) -> Iterator[None]:
     except Rejected as rejected:
         for fault in rejected.faults:
             messages.error(request, fault.message, extra_tags="trouble")
+
+
+def in_order(rows: Iterable[Row], sort: str, keys: Mapping[str, Callable[[Row], Any]]) -> list[Row]:
+    """Rows by one of their columns; equals keep their order.
+
+    Args:
+        rows: All that are shown, or shown a part of.
+        sort: As a heading asks: ``key``, or ``-key`` from the end; what is none leaves them.
+        keys: Column → what it sorts by.
+    """
+    key = keys.get(sort.removeprefix("-"))
+    return sorted(rows, key=key, reverse=sort.startswith("-")) if key else list(rows)
 
 
 DAY: Final = DayField(required=False, input_formats=["%Y-%m-%d"])

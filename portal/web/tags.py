@@ -202,21 +202,25 @@ def percent(share: float) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def sort_head(context: Context, title: str, key: str, *, number: bool = False) -> SafeString:
+def sort_head(
+    context: Context, title: str, key: str, *, number: bool = False, at: str = ""
+) -> SafeString:
     """``{% sort_head "GPUs" "gpus" number=True %}``: a column's heading that sorts by it.
 
     The page's context says by ``sort`` how its rows stand, ``key`` or ``-key``. Numbers begin with
-    the largest; the same heading again turns the order round, on the first page.
+    the largest; the same heading again turns the order round, on the first page. ``at`` is the id
+    of what is looked at then, on a page with more than this table.
     """
     now = str(context.get("sort", ""))
     ways = (f"-{key}", key) if number else (key, f"-{key}")
     then = ways[1] if now == ways[0] else ways[0]
     order = {key: "ascending", f"-{key}": "descending"}.get(now, "")
     return format_html(
-        '<th scope="col"{}{}><a href="?{}">{}</a></th>',
+        '<th scope="col"{}{}><a href="?{}{}">{}</a></th>',
         SafeString(' class="num"') if number else "",
         format_html(' aria-sort="{}"', order) if order else "",
         querystring_of(context, sort=then, cursor="", page=""),
+        f"#{at}" if at else "",
         title,
     )
 

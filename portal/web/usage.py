@@ -35,7 +35,7 @@ from portal.web import charts
 from portal.web.forms import MANY, DayField, PortalForm, midnight, offer_names
 from portal.web.htmx import render
 from portal.web.numbers import hours_text
-from portal.web.pages import page
+from portal.web.pages import in_order, page
 from portal.web.tags import named
 
 RANGE = "usage_range"
@@ -65,6 +65,13 @@ NAMES_OF: Mapping[str, Callable[[Any], Mapping[str, str]]] = {
 }
 BY_LABEL = "label:"
 """Before the key of a label that is split by."""
+JOB_SORTS: Mapping[str, Callable[[JobCost], Any]] = {
+    "committed": lambda row: row.committed_used,
+    "burst": lambda row: row.burst,
+    "cost": lambda row: row.cost,
+    "first": lambda row: row.first,
+}
+"""Column of the table of jobs → what it sorts by."""
 # Header and amount; by themselves the held ones have to say what they are parts of.
 _COLUMNS = [(amount.column, amount) for amount in COLUMNS]
 _HELD_COLUMNS = [(capfirst(amount.words), amount) for amount in COLUMNS if amount.is_held]
@@ -83,6 +90,12 @@ class UsageForm(PortalForm):
     split = forms.ChoiceField(label="Split by", required=False, choices=SPLITS)
     # Whose jobs are shown of those that the use is split by: a value of the label.
     value = forms.CharField(required=False, max_length=63, widget=forms.HiddenInput)
+    # How the jobs stand.
+    sort = forms.ChoiceField(
+        required=False,
+        choices=[(way + key, key) for key in JOB_SORTS for way in ("", "-")],
+        widget=forms.HiddenInput,
+    )
 
     def __init__(
         self,
@@ -198,6 +211,7 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
     shows_workloads = bool(chosen.workspaces) or not form.is_large
     label = form.label
     value = form.cleaned_data["value"] if label else ""
+    sort = form.cleaned_data["sort"] or "-cost"
     costs = job_costs(user, chosen) if shows_workloads or label else None
     groups = job_groups(costs, label) if costs is not None and label else ()
     of_value = (group.rows for group in groups if group.value == value)
@@ -211,9 +225,10 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
         "groups": _groups(groups, costs, label) if costs is not None and label else None,
-        "jobs": _jobs(costs, named_ones, form.labels)
+        "jobs": _jobs(costs, named_ones, form.labels, sort)
         if costs is not None and shows_workloads
         else None,
+        "sort": sort,
         "value": value,
     }
 
@@ -275,16 +290,17 @@ def _groups(groups: Sequence[JobGroup], costs: JobCosts, label: str) -> dict[str
 
 
 def _jobs(
-    costs: JobCosts, named: Sequence[JobCost] | None, labels: Sequence[str]
+    costs: JobCosts, named: Sequence[JobCost] | None, labels: Sequence[str], sort: str
 ) -> dict[str, Any]:
-    """The dearest jobs, the others as one row, and what no job used; together they add up.
+    """The first jobs, the others as one row, and what no job used; together they add up.
 
     Args:
         costs: Of the range.
         named: The rows of the one group that is asked for; None for all of them.
         labels: Keys of those that are kept; each has a column.
+        sort: Which are the first, as of :func:`in_order`; equals by what they cost.
     """
-    chosen = costs.jobs if named is None else named
+    chosen = in_order(costs.jobs if named is None else named, sort, JOB_SORTS)
     shown = chosen[:WORKLOADS]
     drawn = {id(row) for row in shown}
     others = [row for row in costs.jobs if id(row) not in drawn]

@@ -12,6 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from budgets import services
 from budgets.models import (
     Adjustment,
     BillingPeriod,
@@ -20,6 +21,7 @@ from budgets.models import (
     MeterState,
     Proposal,
     RateCard,
+    Role,
     SpotPrice,
     Statement,
     User,
@@ -117,6 +119,50 @@ def test_the_page_of_a_month_says_what_is_missing(books: Books, finance: Client)
     assert not BillingPeriod.objects.filter(closed_at__isnull=False).exists()
     assert text(finance, "/billing/months/2026-13/", 404)
     assert text(finance, f"{MONTH}?zone=Mars/Olympus", 404)
+
+
+def test_statements_sort_by_their_columns_and_for_owners_by_no_sum(books: Books, finance: Client):
+    books.issued()
+    fleet = books.fleet
+    services.grant_role(None, user=fleet.owner, role=Role.OWNER, workspace=fleet.search)
+    owner = client_of(fleet.owner)
+
+    def shown(client: Client, sort: str) -> list[int]:
+        return [paper.pk for paper in client.get(f"/billing/?sort={sort}").context["papers"]]
+
+    for column in ("number", "payable"):
+        want = list(Statement.objects.order_by(column).values_list("pk", flat=True))
+        assert shown(finance, column) == want and len(want) > 1
+        assert shown(finance, f"-{column}") == want[::-1]
+    assert shown(finance, "state") == shown(finance, "pk") == shown(finance, "")
+    link = '<th scope="col" class="num" aria-sort="descending"><a href="?sort=payable#statements">'
+    assert link in text(finance, "/billing/?sort=-payable")
+
+    assert len(shown(owner, "")) == 2
+    assert shown(owner, "account") == shown(owner, "-account")[::-1]
+    assert shown(owner, "payable") == shown(owner, "-payable") == shown(owner, "")
+    assert "sort=-payable" not in text(owner, "/billing/")
+
+
+def test_jobs_of_the_use_sort_by_their_columns_and_still_add_up(
+    books: Books, finance: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("portal.web.usage.WORKLOADS", 1)
+    address = "/usage/?start=2026-03-01&until=2026-03-31&sort="
+
+    def first(sort: str) -> str:
+        page = finance.get(f"{address}{sort}")
+        tables = tables_of(parsed(page.content.decode()))
+        (jobs,) = [table for table in tables if "Between" in table.headings]
+        assert not list(jobs.faults())
+        return page.context["jobs"]["rows"][0][1].uid
+
+    # a has 80 GPU-hours committed, b 16 and 64 of burst, c 8 of burst, the last of the month.
+    assert [first(sort) for sort in ("", "-cost", "cost")] == ["b", "b", "c"]
+    assert [first(sort) for sort in ("-committed", "-burst", "burst")] == ["a", "b", "a"]
+    assert [first(sort) for sort in ("first", "-first")] == ["a", "c"]
+    assert 'aria-sort="descending"><a href="' in text(finance, address)
+    assert finance.get(f"{address}uid").status_code == 422
 
 
 def test_a_statement_shows_lines_that_add_up_and_leads_to_jobs(books: Books, finance: Client):

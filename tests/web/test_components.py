@@ -66,6 +66,21 @@ def test_component_gives(source: str, want: str):
     assert rendered(source, name="<b>") == want
 
 
+def test_a_table_sorts_by_the_columns_that_have_a_key(rf):
+    head = rendered(
+        '{% table "Job|#GPUs|Cost|Team" sorts="|gpus|cost" at="jobs" %}{% endtable %}',
+        request=rf.get("/", {"days": "7", "sort": "-gpus"}),
+        sort="-gpus",
+    )
+    assert head == (
+        '<div class="scroll"><table class="cards"><thead><tr><th scope="col">Job</th>'
+        '<th scope="col" class="num" aria-sort="descending">'
+        '<a href="?days=7&amp;sort=gpus#jobs">GPUs</a></th>'
+        '<th scope="col"><a href="?days=7&amp;sort=cost#jobs">Cost</a></th>'
+        '<th scope="col">Team</th></tr></thead></table></div>'
+    )
+
+
 def test_chart_has_its_figure_its_words_and_what_is_without_scripts():
     chart = rendered(
         '{% chart "heat" figure size=rows|chart_size:2 instead="see there" %}'
