@@ -10,6 +10,7 @@ from clusters.selectors.dispatch import OfferRow, dispatch_races, dispatch_trail
 from clusters.selectors.explained import (
     WhyPending,
     askable_workspaces,
+    first_start,
     questions_for,
     stored_why,
     why_pending,

@@ -157,6 +157,32 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
     return found
 
 
+def first_start(user: User, workspace: Workspace) -> StartForecast | None:
+    """When the first job of a workspace's queue is likely to start, with budgets as they are.
+
+    None where no job waits, and where nothing can be said of its start. Eighteen queries at most.
+
+    Args:
+        user: The reader; numbers of others are not told.
+        workspace: One that they may see.
+    """
+    names, now = reader_names(user), timezone.now()
+    space = workspace.namespace
+    first = PendingReason.objects.filter(
+        namespace=space, evidence__clusterQueue=space, evidence__position=1
+    )
+    waiting = WorkloadState.objects.select_related("cluster").filter(
+        phase=WorkloadState.Phase.PENDING, is_remote_copy=False
+    )
+    for row in read_reasons(first):
+        state = waiting.filter(cluster__slug=row.cluster, uid=row.uid).first()
+        if state is not None:
+            found = start_forecast(state, row.evidence, names, now=now)
+            if found.earliest is not None:
+                return found
+    return None
+
+
 def askable_workspaces(user: User) -> QuerySet[Workspace]:
     """Workspaces whose budget a user may change, and so ask about. One query besides theirs."""
     roles = roles_of(user)

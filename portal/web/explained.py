@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets.models import User
-from budgets.selectors.budget.cost_preview import CostPreview, preview_costs
+from budgets.selectors.budget.cost_preview import burst_in_full, preview_costs
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import Cluster, Question
@@ -197,7 +197,7 @@ def _refused(
 
 
 def _answered(user: Any, keys: list[uuid.UUID], typed: QueryDict) -> dict[str, Any]:
-    """What the clusters have said so far, and once all have, the verdict with its cost."""
+    """What the clusters have said so far; once all have, the verdict with its cost and time."""
     questions = seen.questions_for(user, keys) if keys else []
     rows = enforcement.replies_to(user, questions)
     verdict = enforcement.verdict_of(rows)
@@ -205,23 +205,34 @@ def _answered(user: Any, keys: list[uuid.UUID], typed: QueryDict) -> dict[str, A
         "replies": rows,
         "is_waiting": any(row.state == "waiting" for row in rows),
         "verdict": verdict,
-        "costs": _costs(user, typed) if verdict is not None else (),
+        "costs": (),
+        **(_beside(user, typed) if verdict is not None else {}),
     }
 
 
-def _costs(user: Any, typed: QueryDict) -> Sequence[CostPreview]:
-    """Of the budget now and after a raise; empty without prices, and for other questions."""
-    if typed.get("change") != RaiseForm.change:
-        return ()
-    form = RaiseForm(typed, user=user)
-    if not form.is_valid():
-        return ()
-    given = form.cleaned_data
+def _beside(user: Any, typed: QueryDict) -> dict[str, Any]:
+    """What goes with a verdict, as far as it is known; nothing for other questions.
+
+    Of a raise what the budget costs now and after, and when the first job starts without it; of
+    added GPUs what they cost in use.
+    """
+    kinds = {kind.change: kind for kind in (RaiseForm, AddForm)}
+    chosen = kinds.get(typed.get("change", ""))
+    form = chosen(typed, user=user) if chosen is not None else None
+    if form is None or not form.is_valid():
+        return {}
+    given, now = form.cleaned_data, selectors.utc_now()
+    flavor, by = given["flavor"], given["by"]
+    if isinstance(form, AddForm):
+        account = given["receiver"].get("account")
+        key = account.pk if account is not None else None
+        return {"added": burst_in_full(key, flavor.slug, by, now), "added_to": account}
     workspace = given["workspace"]
-    drafts = [
-        enforcement.raised_draft(workspace, given["flavor"], by).lines for by in (0, given["by"])
-    ]
-    return preview_costs(workspace, drafts, selectors.utc_now())
+    drafts = [enforcement.raised_draft(workspace, flavor, more).lines for more in (0, by)]
+    return {
+        "costs": preview_costs(workspace, drafts, now),
+        "first_start": seen.first_start(user, workspace),
+    }
 
 
 def _keys(request: HttpRequest) -> list[uuid.UUID]:

@@ -8,13 +8,20 @@ from uuid import uuid4
 
 import pytest
 
+from budgets.models import Interval
+from budgets.selectors import utc_now
+from budgets.selectors.billing import month_at
 from budgets.services import create_pool, set_pool_share
 from clusters.explaining.answers import JobOutcome, WhatIfAnswer
 from clusters.models import Cluster, Question
 from clusters.services import ShownReply, verdict_of
-from tests.billing.conftest import active_card
+from tests.billing.conftest import active_card, price
 from tests.builders import line
 from tests.explained.engines import answer, engine_of, held, job, portal_documents
+from tests.explained.evidence import holder
+from tests.explained.test_selectors import job as waiting_job
+from tests.explained.test_selectors import reason as waiting_for
+from tests.explained.test_selectors import recorded
 from tests.web.conftest import HTMX, Visitors
 
 PAGE = "/what-if/"
@@ -282,6 +289,63 @@ def test_the_verdict_has_the_cost_of_the_raise(visitors: Visitors, clusters):
     # An address is only words: what somebody may not ask about has no cost.
     foreign = address.replace("acme-vision", "globex-search")
     assert not visitors["owner"].get(foreign).context["costs"]
+
+
+@pytest.mark.parametrize(
+    ("receiver", "price_of_burst", "is_of_all"),
+    [
+        pytest.param("account:acme", 4, False, id="at the account's own prices"),
+        pytest.param("pool:shared", 3, True, id="at the prices for all accounts"),
+    ],
+)
+def test_the_verdict_has_the_cost_of_added_gpus_in_use(
+    visitors: Visitors, clusters, receiver: str, price_of_burst: int, is_of_all: bool
+):
+    fleet = visitors.fleet
+    active_card(fleet)
+    active_card(fleet, price(burst="4.00"), account=fleet.acme)
+    fleet.revise(fleet.vision, line("h100", 8, 24))
+    set_pool_share(
+        None, pool=create_pool(None, slug="shared", name="Shared"), account=fleet.acme, limits={}
+    )
+    add = {"change": "add", "cluster": "gpu-east", "flavor": "h100", "by": 16, "receiver": receiver}
+    months = [month_at(utc_now())]
+    address = visitors["admin"].post(PAGE, add)["Location"]
+    assert "Nothing is charged" not in visitors.text("admin", address), "no verdict yet"
+    answered(clusters)
+
+    text = visitors.text("admin", address)
+
+    months.append(month_at(utc_now()))
+    hours = {int((month.end - month.start) / timedelta(hours=1)) for month in months}
+    assert "Nothing is charged for these GPUs until jobs use them" in text
+    assert any(f"{16 * price_of_burst * count:,.2f} EUR" in text for count in hours)
+    assert ("at the prices for all accounts" in text) is is_of_all
+    own = visitors["owner"].post(PAGE, RAISE)["Location"].rpartition("q=")[2]
+    answered(clusters)
+    assert "Nothing is charged" not in visitors.text("owner", PAGE, data={**add, "q": own})
+
+
+def test_a_raise_says_when_the_first_waiting_job_starts_without_it(visitors: Visitors, clusters):
+    told = "Without this change the first waiting job is likely to start between"
+    states = {name: waiting_job(clusters["hub"], name) for name in ("eval-1", "eval-2")}
+    since = datetime.now(UTC).isoformat()
+    later = waiting_for(
+        states["eval-2"], position=2, holders=[holder("acme-vision/train-1", since=since)]
+    )
+    address = visitors["owner"].post(PAGE, RAISE)["Location"]
+    recorded(visitors.fleet.vision, 20)
+    assert told not in visitors.text("owner", address), "no verdict yet"
+    answered(clusters)
+    assert told not in visitors.text("owner", address), "it is not the first"
+    later.delete()
+    waiting_for(states["eval-1"], holders=[holder("acme-vision/train-1", since=since)])
+
+    text = visitors.text("owner", address)
+
+    assert told in text and "80 % sure" in text
+    Interval.objects.all().delete()
+    assert told not in visitors.text("owner", address), "no run is known that says when"
 
 
 @pytest.mark.django_db

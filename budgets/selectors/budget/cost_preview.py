@@ -12,7 +12,7 @@ from budgets.charging import Rate
 from budgets.models import UsageRecord, Workspace
 from budgets.plan import Line
 from budgets.selectors.alerts import month_window
-from budgets.selectors.billing import portal_currency, rates_now
+from budgets.selectors.billing import month_at, portal_currency, rates_now
 from budgets.units import HOUR_S, FlavorName, Money, utc_hour
 
 LOOK_BACK = timedelta(days=30)
@@ -92,6 +92,26 @@ def preview_costs(
         )
         for lines in drafts
     ]
+
+
+def burst_in_full(account_id: int | None, flavor: str, gpus: int, now: datetime) -> Money | None:
+    """What GPUs cost in the month that runs if jobs use all of them as burst, in every hour.
+
+    Args:
+        account_id: Whose prices and month; None for the prices of all, and a month of UTC.
+        flavor: Slug.
+        gpus: Whole GPUs.
+        now: An instant of the month.
+
+    Returns:
+        None without a price.
+    """
+    rate = rates_now(account_id, now).get(FlavorName(flavor))
+    if rate is None:
+        return None
+    month = month_at(now) if account_id is None else month_window(account_id, now)
+    hours = int((month.end - month.start) / HOUR)
+    return Money.rounded(gpus * hours * Fraction(rate.burst), currency=portal_currency())
 
 
 def _line_cost(
