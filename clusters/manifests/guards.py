@@ -112,6 +112,9 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
         )
         counted = f"(variables.asks || {cel.label(labels.QUEUE, of='oldObject')} != '')"
         holds = f"variables.trusted || {runner}.orValue('') == {before}.orValue('')"
+        if wish.post.is_manager:  # Kueue's webhook takes over there what still waits
+            taken = f"{before}.orValue('') == '' && {runner}.orValue('') == '{labels.MULTIKUEUE}'"
+            holds += f" || (variables.waited && variables.waits && {taken})"
         guards.append(Guard(f"!({cel.IS_UPDATE} && {counted}) || {holds}", _SAME_RUNNER))
     if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
         words = f"No {name} with GPUs is queued on this cluster; submit a RayCluster or a RayJob."
