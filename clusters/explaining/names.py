@@ -35,7 +35,9 @@ class Names:
     Attributes:
         workspaces: Namespace → name of the workspaces that the reader sees; None for everything.
         accounts: Slug → name of the accounts in which the reader sees something.
-        flavors: Slug → name.
+        flavors, topologies: Slug → name.
+        clusters: Slug → name; who does not see clusters is told of none.
+        queues: ClusterQueue or Cohort → whose it is, for a reader who sees everything.
         foreign: Names that must not be passed on where they stand as a word of a message:
             namespaces, accounts, pools and workloads that the reader does not see.
     """
@@ -43,6 +45,9 @@ class Names:
     workspaces: Mapping[str, str] | None
     accounts: Mapping[str, str] = field(default_factory=dict)
     flavors: Mapping[str, str] = field(default_factory=dict)
+    topologies: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[str, str] = field(default_factory=dict)
     foreign: frozenset[str] = frozenset()
 
     @property
@@ -65,7 +70,7 @@ class Names:
     def queue(self, cluster_queue: str) -> str:
         """What a reader calls the owner of a ClusterQueue or Cohort."""
         if self.workspaces is None:
-            return cluster_queue or SOMEBODY
+            return self.queues.get(cluster_queue, cluster_queue) or SOMEBODY
         if cluster_queue in self.workspaces:
             return f"workspace {self.workspaces[cluster_queue]}"
         if cluster_queue.startswith(POOL_PREFIX):
@@ -79,6 +84,14 @@ class Names:
     def flavor(self, slug: str) -> str:
         """A flavor's name."""
         return self.flavors.get(slug, slug)
+
+    def topology(self, slug: str) -> str:
+        """A topology's name."""
+        return self.topologies.get(slug, slug)
+
+    def cluster(self, slug: str) -> str:
+        """A cluster's name."""
+        return self.clusters.get(slug, slug)
 
     def wary_of(self, found: Iterable[str]) -> Names:
         """The same with further names, or keys, that must not be passed on unless they are seen."""

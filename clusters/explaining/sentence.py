@@ -319,7 +319,8 @@ def _no_place(evidence: Evidence, names: Names) -> str:
     if devices:
         pair = devices[0]
         asks += f" with {words.amount(pair, evidence.requests[pair.resource], names)}"
-    text = f"{asks} cannot be placed together as they ask by topology {topology}"
+    name = names.topology(topology)
+    text = f"{asks} cannot be placed together in topology {name}, as the job asks"
     if not names.sees_everything:
         return text + _behind(evidence)
     text += f": {fitting:,} would fit" if fitting else ": none would fit"

@@ -92,7 +92,7 @@ def remedy(stop: Stop, names: Names) -> str:
         case StopSource.MAINTENANCE:
             end = f"ends at {moment(stop.until)}" if stop.until is not None else "ends"
             flavor = f"{names.flavor(stop.flavor)} on " if stop.flavor else ""
-            return f"Maintenance of {flavor}{stop.what} {end}, or {stop.keeper} ends it before."
+            return f"Maintenance of {flavor}{stop.what} {end}, or {stop.keeper} ends it earlier."
 
 
 def cap_words(stop: Stop) -> str:

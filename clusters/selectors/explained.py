@@ -11,14 +11,13 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from budgets.models import Flavor, User, Workspace
+from budgets.models import User, Workspace
 from budgets.selectors import roles_of, visible_workspaces
 from clusters.explaining.findings import Explained, explained
-from clusters.explaining.names import Names
 from clusters.forecasting import StartForecast
 from clusters.models import PendingReason, Question, ShiftRun, WorkloadState
 from clusters.selectors.forecasts import start_forecast
-from clusters.selectors.names import reader_names
+from clusters.selectors.names import every_name, reader_names
 from clusters.selectors.reasons import (
     Reasons,
     is_waiting,
@@ -138,7 +137,7 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
     """
     jobs = WorkloadState.objects.filter(namespace=namespace, job_name=name).values("name")
     rows = PendingReason.objects.filter(Q(name=name) | Q(name__in=jobs), namespace=namespace)
-    names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
+    names = every_name()
     found = []
     for row in read_reasons(rows):
         states = WorkloadState.objects.select_related("cluster")

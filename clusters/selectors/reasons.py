@@ -154,8 +154,8 @@ def told(state: WorkloadState, reasons: Reasons, lost: Mapping[str, str], names:
     if places:
         if not names.sees_everything:
             words = "; or ".join(place.words for place in places)
-            return f"It has its quota and waits for a worker: {words}."
-        words = "; ".join(f"{place.cluster}: {place.words}" for place in places)
+            return f"It has its quota and waits for a worker. On workers: {words}."
+        words = "; ".join(f"{names.cluster(place.cluster)}: {place.words}" for place in places)
         return f"It has its quota and waits for a worker. {words}."
     row = own_reason(state, reasons)
     if waits_for_worker(state):

@@ -270,7 +270,7 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
         label = DEACTIVATED
     if is_waiting_for_worker:
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
-        message = "; ".join(f"{each.cluster.slug}: {each.message}" for each in waiting) or message
+        message = "; ".join(f"{each.cluster.name}: {each.message}" for each in waiting) or message
     own = state.cluster.slug, state.cluster.name
     worker = state.worker or ("" if state.cluster.is_manager else own[0])
     names = dict([own, *((each.cluster.slug, each.cluster.name) for each in copies)])

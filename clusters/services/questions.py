@@ -20,6 +20,7 @@ from budgets.errors import Fault, reject_any
 from budgets.models import User
 from clusters.kueue.explanation.asking import change_fault
 from clusters.models import Cluster, Question
+from clusters.selectors.fleet import cluster_names
 
 PATIENCE: Final = timedelta(seconds=5)
 """A question that nobody answered for so long finds no shift at work."""
@@ -86,7 +87,7 @@ def ask_what_if(
 
 
 def answer_of(question: Question) -> Reply:
-    """What became of a question, read anew. One query."""
+    """What became of a question, read anew. One query, two where nothing answers."""
     row = Question.objects.filter(pk=question.pk).first()
     if row is None:
         return Reply(ReplyState.REFUSED, problem="The question was asked over a day ago.")
@@ -95,9 +96,10 @@ def answer_of(question: Question) -> Reply:
             return Reply(ReplyState.REFUSED, problem=row.problem)
         return Reply(ReplyState.ANSWERED, answer=row.answer)
     if timezone.now() - row.created_at > PATIENCE:
+        name = cluster_names().get(row.cluster, row.cluster)
         problem = (
-            f"Nothing answers for cluster {row.cluster}, because its worker is not running. Tell "
-            "the people who run the portal."
+            f"Nothing answers for {name}, because no process of the portal works on that cluster. "
+            "Tell the people who run the portal."
         )
         return Reply(ReplyState.SILENT, problem=problem)
     return Reply(ReplyState.WAITING)
@@ -107,7 +109,7 @@ def _faults(
     cluster: Cluster, asked: list[dict[str, Any]], by: User | None, now: datetime
 ) -> list[Fault]:
     if cluster.state == Cluster.State.REMOVED:
-        return [Fault("cluster", "removed", f"Cluster {cluster.name} is no longer registered.")]
+        return [Fault("cluster", "removed", f"The cluster {cluster.name} is no longer registered.")]
     if not asked:
         return [Fault("changes", "empty", "Name at least one change.")]
     if len(asked) > MOST_CHANGES or len(json.dumps(asked)) > MOST_BYTES:
@@ -127,13 +129,12 @@ def _faults(
     waiting = list(askers)
     if len(waiting) >= MOST_OPEN:
         message = (
-            f"{len(waiting)} questions already wait for cluster {cluster.name}. Try again in a "
-            "moment."
+            f"{len(waiting)} questions already wait for {cluster.name}. Try again in a moment."
         )
         found.append(Fault("cluster", "busy", message))
     elif by is not None and waiting.count(by.pk) >= MOST_OPEN_EACH:
         message = (
-            f"{MOST_OPEN_EACH} of your questions already wait for cluster {cluster.name}. Wait for "
+            f"{MOST_OPEN_EACH} of your questions already wait for {cluster.name}. Wait for "
             "an answer, then ask again."
         )
         found.append(Fault("cluster", "too_many", message))

@@ -29,7 +29,7 @@ def test_question_waits_then_tells_that_nobody_answers(cluster, fleet):
     Question.objects.update(created_at=timezone.now() - timedelta(seconds=6))
     reply = answer_of(question)
     assert reply.state is ReplyState.SILENT
-    assert reply.problem.startswith("Nothing answers for cluster gpu-east")
+    assert reply.problem.startswith("Nothing answers for Gpu-East")
 
 
 def test_answer_counts_even_when_it_comes_late(cluster):
@@ -90,7 +90,7 @@ def test_old_questions_are_forgotten_with_the_next_one(cluster):
 def test_one_person_does_not_take_the_turns_of_all_others(cluster, fleet):
     for _ in range(questions.MOST_OPEN_EACH):
         ask_what_if(cluster, [DRAIN], fleet.owner)
-    with pytest.raises(Rejected, match="5 of your questions already wait for cluster"):
+    with pytest.raises(Rejected, match="5 of your questions already wait for Gpu-East"):
         ask_what_if(cluster, [DRAIN], fleet.owner)
     ask_what_if(cluster, [DRAIN], fleet.admin)
     Question.objects.filter(asked_by=fleet.owner).update(answered_at=timezone.now())

@@ -181,7 +181,7 @@ def test_workloads_undispatched_job_says_what_its_copies_wait_for(
     )
     (row,) = selectors.workloads(fleet.admin, WorkloadFilter()).rows
     assert (row.phase, row.phase_label) == ("reserved", "Waiting for a worker")
-    assert row.message == "gpu-west: full"
+    assert row.message == "Gpu-West: full"
 
 
 def test_workloads_are_limited_to_what_a_person_sees(

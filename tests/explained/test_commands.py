@@ -143,13 +143,13 @@ def test_what_if_raises_a_budget(shifts: None):
     text = say("what_if", "raise", "acme-vision", "--flavor", "h100", "--by", "8")
     assert text.startswith("hub:\n  1 job starts.\n")
     assert "acme-vision/second  8 H100" in text
-    assert "acme-vision gains 8 H100" in text
+    assert "workspace Vision of Acme gains 8 H100" in text
 
 
 @pytest.mark.django_db
 def test_what_if_lowers_a_budget(shifts: None):
     text = say("what_if", "raise", "acme-vision", "--flavor", "h100", "--by", "-8")
-    assert "acme-vision loses 8 H100" in text
+    assert "workspace Vision of Acme loses 8 H100" in text
 
 
 @pytest.mark.django_db
@@ -189,5 +189,5 @@ def test_what_if_says_that_nobody_answers(
         Question.objects.update(created_at=datetime.now(UTC) - timedelta(minutes=1))
 
     monkeypatch.setattr(what_if, "time", SimpleNamespace(sleep=wait))
-    with pytest.raises(CommandError, match="Nothing answers for cluster gpu-east"):
+    with pytest.raises(CommandError, match="Nothing answers for Gpu-East"):
         say("what_if", "drain", "gpu-east")

@@ -160,7 +160,7 @@ def test_owner_of_one_workspace_reads_siblings_without_their_name(fleet: SmallFl
     assert found.detail is not None
     assert [item.name for item in found.detail.holders] == ["another workspace of Acme"]
     admins = why(fleet, state, "admin")
-    assert admins.sentence == "Starts when the 8 H100 lent to acme-speech come back."
+    assert admins.sentence == "Starts when the 8 H100 lent to workspace Speech of Acme come back."
 
 
 def test_job_without_a_worker_is_explained_worker_by_worker(fleet: SmallFleet, clusters):
@@ -171,8 +171,8 @@ def test_job_without_a_worker_is_explained_worker_by_worker(fleet: SmallFleet, c
     found = why(fleet, state, "admin")
     assert [place.cluster for place in found.places] == ["gpu-east", "gpu-west"]
     assert found.sentence == (
-        "It has its quota and waits for a worker. gpu-east: waits for 8 H100: 8 more are needed; "
-        "16 of its 16 committed are in use and none may be borrowed; gpu-west: it cannot be "
+        "It has its quota and waits for a worker. Gpu-East: waits for 8 H100: 8 more are needed; "
+        "16 of its 16 committed are in use and none may be borrowed; Gpu-West: it cannot be "
         "reached."
     )
     row = selectors.workloads(fleet.admin, WorkloadFilter()).rows[0]
@@ -186,8 +186,8 @@ def test_owner_of_a_job_without_a_worker_reads_of_none_by_name(fleet: SmallFleet
     found = why(fleet, state)
     assert [place.cluster for place in found.places] == [""]
     assert found.sentence == (
-        "It has its quota and waits for a worker: waits for 8 H100: 8 more are needed; 16 of its "
-        "16 committed are in use and none may be borrowed."
+        "It has its quota and waits for a worker. On workers: waits for 8 H100: 8 more are needed; "
+        "16 of its 16 committed are in use and none may be borrowed."
     )
     ClusterHealth.objects.create(cluster=clusters["gpu-east"], reachable=False)
     ClusterHealth.objects.create(cluster=clusters["gpu-west"], reachable=False)

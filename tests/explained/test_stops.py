@@ -79,7 +79,7 @@ def told(*stops: Stop, **evidence: Any) -> Explained:
             "Worker gpu-east is closed for maintenance since 2026-03-02 10:00 UTC: nothing starts "
             "there until 2026-04-01 00:00 UTC.",
             "Maintenance of worker gpu-east ends at 2026-04-01 00:00 UTC, or an admin ends it "
-            "before.",
+            "earlier.",
             id="maintenance",
         ),
         pytest.param(
@@ -144,7 +144,7 @@ def test_flavor_under_maintenance_is_told_with_its_end():
     )
     assert found.remedies == (
         "Maintenance of H100 on worker gpu-east ends at 2026-04-01 00:00 UTC, or an admin ends it "
-        "before.",
+        "earlier.",
     )
 
 

@@ -127,7 +127,7 @@ def waiting_job(fleet: SmallFleet, cluster: Cluster, gpus: int = 8) -> PendingRe
             "Worker gpu-east is closed for maintenance since 2026-02-28 23:00 UTC: nothing starts "
             "there until 2026-03-01 06:00 UTC.",
             "Maintenance of worker gpu-east ends at 2026-03-01 06:00 UTC, or an admin ends it "
-            "before.",
+            "earlier.",
             id="maintenance of the worker",
         ),
         pytest.param(
@@ -135,7 +135,7 @@ def waiting_job(fleet: SmallFleet, cluster: Cluster, gpus: int = 8) -> PendingRe
             "No flavor of its budget suits it (H100: it is closed for maintenance until 2026-03-01 "
             "06:00 UTC).",
             "Maintenance of H100 on worker gpu-east ends at 2026-03-01 06:00 UTC, or an admin "
-            "ends it before.",
+            "ends it earlier.",
             id="maintenance of the flavor",
         ),
     ],

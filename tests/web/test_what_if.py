@@ -130,7 +130,7 @@ def test_wish_that_could_not_be_saved_is_answered_with_a_note(visitors: Visitors
 def test_silence_is_said(visitors: Visitors, clusters):
     address = visitors["owner"].post(PAGE, RAISE)["Location"]
     Question.objects.update(created_at=datetime.now(UTC) - timedelta(seconds=6))
-    assert "is not running" in visitors.text("admin", address)
+    assert "no process of the portal works" in visitors.text("admin", address)
     text = visitors.text("owner", address)
     assert "A cluster that this is about does not answer" in text
     assert "hub" not in text and "gpu-east" not in text

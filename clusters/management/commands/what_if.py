@@ -14,9 +14,9 @@ from django.db.models import QuerySet
 from budgets.errors import Rejected
 from budgets.models import Account, Flavor, Pool, Workspace
 from clusters.explaining.answers import read_answer
-from clusters.explaining.names import Names
 from clusters.explaining.report import answer_lines
 from clusters.models import Cluster, Question
+from clusters.selectors.names import every_name
 from clusters.services.questions import ReplyState, answer_of
 from clusters.services.what_if import Asked, ask_add, ask_drain, ask_raise
 
@@ -64,7 +64,7 @@ class Command(BaseCommand):
 
     def _tell(self, question: Question) -> str:
         """Print what a cluster answers; what it could not say is returned."""
-        names = Names(None, flavors=dict(Flavor.objects.order_by().values_list("slug", "name")))
+        names = every_name()
         while (reply := answer_of(question)).state is ReplyState.WAITING:
             time.sleep(POLL_S)
         if reply.state is not ReplyState.ANSWERED:
