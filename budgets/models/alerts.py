@@ -89,7 +89,7 @@ class AlertRule(models.Model):
         PENDING_AGE = "pending_age", "Longest wait of a pending job (hours)"
         BUDGET_END = "budget_end", "Days until the budget ends"
         # Follows a spend rule, and is never made by hand.
-        CAP = "cap", "Cap of a spend rule"
+        CAP = "cap", "Spend cap"
 
     # A whole grant only of a cap.
     Window = spending.Window

@@ -28,7 +28,7 @@ class Approval(InsertOnly):
     class Kind(models.TextChoices):
         TWO = "two", "Two people"
         ONE = "one", "One person who runs everything alone"
-        BEFORE = "before", "Done before two people were asked for"
+        BEFORE = "before", "Done before two people had to agree"
 
     deed = models.CharField(max_length=40)
     kind = models.CharField(max_length=6, choices=Kind.choices)

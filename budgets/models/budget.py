@@ -57,7 +57,7 @@ class BudgetRevision(FrozenFields, Dated):
     """
 
     class State(models.TextChoices):
-        LIVE = "live", "Live"
+        LIVE = "live", "Accepted"
         REQUESTED = "requested", "Waiting for a decision"
         IN_PART = "in_part", "Accepted in part"
         DECLINED = "declined", "Declined"

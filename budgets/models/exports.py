@@ -27,8 +27,8 @@ class ExportPlan(models.Model):
     """
 
     class Every(models.TextChoices):
-        CLOSE = "close", "after each close of a month"
-        DAY = "day", "each day, the month so far"
+        CLOSE = "close", "after every close of a month"
+        DAY = "day", "every day, for the month so far"
 
     name = models.CharField(max_length=80)
     made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="export_plans")

@@ -69,10 +69,10 @@ class Discrepancy(models.Model):
     class Kind(models.TextChoices):
         CAPACITY = "capacity", "Capacity does not add up"
         UNMEASURED = "unmeasured", "Capacity was not measured"
-        QUEUE = "queue", "A queue's use is not the ledger's"
-        CLOCK = "clock", "A cluster's clock is off"
-        HISTORY = "history", "A workload's history was refused"
-        UNWATCHED = "unwatched", "Nothing was watched"
+        QUEUE = "queue", "A queue's use differs from the ledger's"
+        CLOCK = "clock", "A cluster's clock is wrong"
+        HISTORY = "history", "A job's history cannot be used"
+        UNWATCHED = "unwatched", "The cluster was not watched"
 
     class State(models.TextChoices):
         OPEN = "open", "Open"

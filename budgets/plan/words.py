@@ -29,7 +29,7 @@ class Spill(Choice):
 class StopPolicy(Choice):
     """Kueue's stopPolicy."""
 
-    NONE = "None", "Admitting"
+    NONE = "None", "Not held: new jobs start"
     HOLD = "Hold", "Held: running jobs finish, nothing new starts"
     HOLD_AND_DRAIN = "HoldAndDrain", "Drained: running jobs are stopped"
 

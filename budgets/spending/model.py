@@ -35,17 +35,17 @@ class Window(Choice):
 class Counts(Choice):
     """What a cap counts."""
 
-    ABOVE_FLOOR = "above_floor", "what goes beyond the floor"
-    EVERYTHING = "everything", "everything, the floor too"
+    ABOVE_FLOOR = "above_floor", "burst"
+    EVERYTHING = "everything", "committed and burst"
 
 
 class Action(Choice):
     """What happens when a cap is reached: the first two are soft, the others hard."""
 
-    WARN = "warn", "Warn"
-    DROP_TO_FLOOR = "drop_to_floor", "Drop the ceiling to the floor"
+    WARN = "warn", "Only tell us"
+    DROP_TO_FLOOR = "drop_to_floor", "Stop bursting"
     HOLD = "hold", "Hold new jobs"
-    HOLD_AND_DRAIN = "hold_and_drain", "Hold new jobs, stop running ones"
+    HOLD_AND_DRAIN = "hold_and_drain", "Hold new jobs and stop running jobs"
 
 
 HARD_ACTIONS: Final = frozenset({Action.HOLD, Action.HOLD_AND_DRAIN})

@@ -190,15 +190,15 @@ def exhausted_at(
 
 _NEW: Final = {
     Action.WARN: "New jobs start as before.",
-    Action.DROP_TO_FLOOR: "New jobs start on the committed GPUs only; nothing more is borrowed.",
-    Action.HOLD: "New jobs wait, on committed GPUs too.",
-    Action.HOLD_AND_DRAIN: "New jobs wait, on committed GPUs too.",
+    Action.DROP_TO_FLOOR: "New jobs start only on committed GPUs and borrow nothing more.",
+    Action.HOLD: "New jobs wait, even for committed GPUs.",
+    Action.HOLD_AND_DRAIN: "New jobs wait, even for committed GPUs.",
 }
 _RUNNING: Final = {
-    Action.WARN: "Running jobs run on.",
-    Action.DROP_TO_FLOOR: "Running burst jobs run on at their price until they end or their GPUs "
-    "are reclaimed.",
-    Action.HOLD: "Running jobs run to their end at their price.",
+    Action.WARN: "Running jobs go on.",
+    Action.DROP_TO_FLOOR: "Running burst jobs go on at the burst price until they end or their "
+    "GPUs are reclaimed.",
+    Action.HOLD: "Running jobs go on at their price until they end.",
 }
 HOUR: Final = timedelta(hours=1)
 
@@ -213,10 +213,10 @@ def running_jobs_words(cap: Cap) -> str:
     if cap.action is not Action.HOLD_AND_DRAIN:
         return _RUNNING[cap.action]
     if not cap.grace:
-        return "Running jobs are stopped at once, on committed GPUs too, and wait."
+        return "Running jobs are stopped at once, even on committed GPUs, and wait."
     return (
-        f"Running jobs are stopped {_grace(cap.grace)} later, on committed GPUs too, and wait; "
-        "those that end before are not touched."
+        f"Running jobs are stopped {_grace(cap.grace)} later, even on committed GPUs, and wait. "
+        "Jobs that end before that are not affected."
     )
 
 

@@ -83,9 +83,9 @@ class GuardIncident(models.Model):
         NOT_REQUEUED = "not-requeued", "Not queued after a rejection"
 
     class State(models.TextChoices):
-        OPEN = "open", "Stands"
+        OPEN = "open", "Not cured yet"
         CURED = "cured", "Cured by the portal"
-        PASSED = "passed", "Over without the portal"
+        PASSED = "passed", "Ended without the portal"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="guard_incidents")
     defect = models.CharField(max_length=12, choices=Defect.choices)

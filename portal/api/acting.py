@@ -29,7 +29,7 @@ class JobKeyInput(Strict):
 
 
 class JobActionInput(Strict):
-    """What shall be done to one job, and why."""
+    """What is to be done to one job, and why."""
 
     verb = serializers.ChoiceField(_VERBS)
     reason = serializers.CharField(max_length=300)
@@ -82,7 +82,7 @@ class MaintenanceInput(MaintenancePlaceInput):
 
 
 class MaintenanceFloorSerializer(serializers.Serializer[Any]):
-    """A workspace's floor under a window; ``unmet`` GPU-seconds were asked for and not given."""
+    """Committed GPUs of a workspace in a window; ``unmet`` were asked for and not given."""
 
     workspace = serializers.CharField(source="workspace.namespace")
     flavor = serializers.CharField(source="flavor.slug")
@@ -92,7 +92,7 @@ class MaintenanceFloorSerializer(serializers.Serializer[Any]):
 
 
 class MaintenanceSerializer(serializers.Serializer[Any]):
-    """A window with the floors that the caller may see."""
+    """A window with the committed GPUs that the caller may see."""
 
     id = serializers.IntegerField()
     cluster = serializers.CharField(source="cluster.slug", default=None, allow_null=True)
@@ -115,7 +115,7 @@ class MaintenanceListSerializer(serializers.Serializer[Any]):
 
 
 class FloorAtStakeSerializer(RecordSerializer[FloorAtStake]):
-    """What of a floor stands there, and what runs there now."""
+    """How many committed GPUs are there, and what runs there now."""
 
     workspace = serializers.CharField(source="workspace.namespace")
     flavor = serializers.CharField(source="flavor.slug")
@@ -162,7 +162,7 @@ class JobActionView(View):
 
 
 class Maintenance(Noun):
-    """Windows of maintenance; owners see those that touch a floor of theirs."""
+    """Windows of maintenance; owners see those that affect their committed GPUs."""
 
     each = "One window."
     shape = MaintenanceSerializer

@@ -46,7 +46,7 @@ class AlertRuleInput(Strict):
 
 
 class SnoozeInput(Strict):
-    """Until when the rule is quiet; null wakes it."""
+    """Until when the rule is snoozed; null ends that."""
 
     until = InstantField(allow_null=True)
 
@@ -105,7 +105,7 @@ class AlertRules(Noun):
 
     @answers(takes=SnoozeInput)
     def snooze(self, user: User, **given: Any) -> Any:
-        """Keeps a rule quiet for a while."""
+        """Snoozes a rule for a while."""
         alerting.snooze_rule(user, **given)
         return given["rule"]
 

@@ -119,7 +119,7 @@ class StopInput(Strict):
 
 
 class MoveSerializer(serializers.Serializer[Any]):
-    """GPUs of a floor on one worker, now and after a fresh split."""
+    """Committed GPUs on one worker, now and after a new split."""
 
     flavor = serializers.CharField()
     cluster = serializers.CharField()
@@ -128,13 +128,13 @@ class MoveSerializer(serializers.Serializer[Any]):
 
 
 class MovesSerializer(serializers.Serializer[Any]):
-    """A fresh split, before it is made."""
+    """A new split, before it is made."""
 
     moves = MoveSerializer(many=True)
 
 
 class PartSerializer(serializers.Serializer[Any]):
-    """GPUs of a floor on one worker."""
+    """Committed GPUs on one worker."""
 
     flavor = serializers.CharField()
     cluster = serializers.CharField()
@@ -142,7 +142,7 @@ class PartSerializer(serializers.Serializer[Any]):
 
 
 class PartsSerializer(serializers.Serializer[Any]):
-    """A fresh split, made."""
+    """A new split that was made."""
 
     parts = PartSerializer(many=True)
 
@@ -231,7 +231,7 @@ class Revisions(Noun):
 
     @answers(takes=DraftInput, needs_version=True, code=(MADE, ASKED))
     def create(self, user: User, workspace: Workspace, draft: Any, **given: Any) -> Any:
-        """201: live inside the account's envelope. 202: waits for an admin's decision."""
+        """201: in force, inside the account's envelope. 202: waits for an admin's decision."""
         drawn = draft(workspace.home_flavor.slug)
         return promises.revise_budget(user, workspace=workspace, draft=drawn, **given)
 
@@ -272,7 +272,7 @@ class DatingBackView(BudgetPart):
 
 
 class ReallocationView(BudgetPart):
-    """Lays the floor over the workers afresh; GET shows it first. For admins."""
+    """Splits the committed GPUs over the workers again; GET shows it first. For admins."""
 
     @answers(MovesSerializer)
     def get(self, user: User, workspace: Workspace) -> Any:

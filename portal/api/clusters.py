@@ -70,13 +70,13 @@ class DriftSerializer(RecordSerializer[DriftRow]):
 
 
 class PreflightRowSerializer(RecordSerializer[PreflightRow]):
-    """One thing that was looked at."""
+    """One check of a preflight."""
 
     state = serializers.CharField(help_text="ok, warn or fault")
 
 
 class PreflightSerializer(RecordSerializer[StoredPreflight]):
-    """Everything that was looked at, at one instant."""
+    """Everything that a preflight checked, at one moment."""
 
 
 class ShiftSerializer(RecordSerializer[ShiftRow]):
@@ -98,7 +98,7 @@ class IncidentSerializer(RecordSerializer[IncidentRow]):
 
 
 class LeavingSerializer(RecordSerializer[Leaving]):
-    """What still stands on a cluster that is being drained, and the last error there."""
+    """What is left on a cluster that is being drained, and the last error there."""
 
 
 class ClusterDetailSerializer(RecordSerializer[ClusterDetail]):

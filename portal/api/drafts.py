@@ -21,7 +21,7 @@ from portal.api.views import View, answers, finds
 
 
 class LineInput(Strict):
-    """GPUs of one flavor. ``ceiling`` is "burst up to"; ``lendable`` is preset to committed."""
+    """GPUs of one flavor. ``ceiling`` is the burst limit; ``lendable`` is preset to committed."""
 
     flavor = serializers.CharField(max_length=40)
     committed = GpusField()
@@ -44,7 +44,7 @@ class ShortInput(Strict):
     """Three fields: "16 committed, burst 32, prefer h100-spot"."""
 
     committed = GpusField()
-    burst = GpusField(help_text="The ceiling: committed and burst together.")
+    burst = GpusField(help_text="The burst limit; it counts the committed GPUs, too.")
     prefer = serializers.CharField(max_length=40, required=False, allow_null=True)
     home_flavor = serializers.CharField(
         max_length=40, required=False, help_text="The workspace's own when left out."
@@ -110,7 +110,7 @@ class DraftInput(Strict):
 
 
 class ReachSerializer(RecordSerializer[Reach]):
-    """What a line can really reach, and the largest job of one flavor."""
+    """How many GPUs a line can get, and the largest job of one flavor."""
 
 
 class RoomSerializer(RecordSerializer[Room]):

@@ -39,7 +39,7 @@ class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
 
 
 class HolderSerializer(RecordSerializer[findings.HolderFinding]):
-    """Who holds what is lacking; others' jobs stand together under what they may be called."""
+    """Jobs that use the GPUs that it needs; others' jobs are added up under one name."""
 
     without = ("namespace", "workload")
 
@@ -65,8 +65,10 @@ class StopSerializer(RecordSerializer[Stop]):
 class ExplainedSerializer(RecordSerializer[findings.Explained]):
     """The evidence of one cluster."""
 
-    position = serializers.IntegerField(help_text="1 is next; 0 when it stands in no queue.")
-    stops = StopSerializer(many=True, help_text="The strongest first; each of them has to go.")
+    position = serializers.IntegerField(help_text="1 is next; 0 when it is in no queue.")
+    stops = StopSerializer(
+        many=True, help_text="The strongest first; the job waits until all of them have ended."
+    )
 
 
 class PlaceWhySerializer(RecordSerializer[PlaceWhy]):
@@ -135,13 +137,13 @@ class WhatIfInput(Strict):
 
 
 class JobOutcomeSerializer(RecordSerializer[JobOutcome]):
-    """What becomes of a job; others' jobs stand together under what they may be called."""
+    """What becomes of a job; others' jobs are added up under one name."""
 
     without = ("namespace", "workload")
 
 
 class CapacityChangeSerializer(RecordSerializer[CapacityChange]):
-    """Whose largest reach changes."""
+    """Whose largest possible number of GPUs changes."""
 
 
 class WhatIfAnswerSerializer(RecordSerializer[WhatIfAnswer]):
@@ -186,7 +188,7 @@ class WhyView(View):
 
 
 class ShadowView(View):
-    """Where the engine of a cluster decided otherwise than Kueue did, with both sides."""
+    """Decisions in which the engine of a cluster differed from Kueue, with both sides."""
 
     @answers(ShadowReportSerializer)
     def get(self, user: User, slug: str) -> Any:

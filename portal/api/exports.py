@@ -52,7 +52,7 @@ class ExportInput(WishInput):
 
 
 class ExportPlanInput(WishInput):
-    """A file that is made again and again: after each close, or each day."""
+    """A file that is made regularly: after every close, or every day."""
 
     name = serializers.CharField(max_length=80)
     every = serializers.ChoiceField(choices=ExportPlan.Every.choices)
@@ -135,7 +135,7 @@ class Exports(Noun):
 
 
 class ExportPlans(Noun):
-    """One's own files that are made again and again, the newest first."""
+    """One's own files that are made regularly, the newest first."""
 
     each = "One plan."
     shape = ExportPlanSerializer

@@ -97,7 +97,7 @@ class RateCardInput(Strict):
 
 
 class ActivationInput(Strict):
-    """From which whole UTC hour a card holds."""
+    """The whole UTC hour from which a card holds."""
 
     valid_from = InstantField()
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)

@@ -57,7 +57,7 @@ class GlassInput(Strict):
 
 
 class GlassSerializer(serializers.Serializer[Any]):
-    """Who broke the glass."""
+    """Who suspended the rule."""
 
     person = serializers.CharField(source="person.username")
     reason = serializers.CharField()

@@ -23,6 +23,7 @@ from budgets.selectors.billing.periods import Check
 from budgets.selectors.billing.reconciliation import Reconciliation
 from budgets.services import billing as actions
 from budgets.services.billing import DrawSummary
+from clusters.selectors import cluster_names
 from portal.api.paging import CREATED
 from portal.api.proposals import ProposalSerializer
 from portal.api.shapes import (
@@ -169,7 +170,10 @@ class Months(Noun):
     @answers(MonthCheckSerializer, query=(ZONE,))
     def retrieve(self, user: User, name: str) -> Any:
         month = read.period_for(user, name, self.request.query_params.get("zone", "UTC"))
-        return {"month": month, "checks": () if month.closed_at else read.check_list(month)}
+        if month.closed_at:
+            return {"month": month, "checks": ()}
+        checks = read.check_list(month, clusters=cluster_names())
+        return {"month": month, "checks": checks}
 
     @answers(DrawnSerializer, takes=MonthInput)
     def draw_up(self, user: User, name: str, zone: str) -> Any:

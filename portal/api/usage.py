@@ -96,7 +96,7 @@ class LendingSerializer(RecordSerializer[selectors.Lending]):
 
 
 class FloorAdviceSerializer(RecordSerializer[FloorAdvice]):
-    """The floor, in GPUs, that would have covered the use of 95 of 100 hours."""
+    """The number of committed GPUs that would have covered the use in 95 of 100 hours."""
 
 
 class IdleSumsSerializer(serializers.Serializer[Any]):
@@ -109,11 +109,11 @@ class IdleSumsSerializer(serializers.Serializer[Any]):
 
 
 class IdleRowSerializer(RecordSerializer[selectors.IdleRow]):
-    """One floor; ``committed_now`` in GPUs, null where the budget in force names no such flavor."""
+    """Committed GPUs of one flavor; ``committed_now`` is null where the budget has none now."""
 
 
 class IdleSerializer(RecordSerializer[selectors.IdleTable]):
-    """The idlest floors, the rest as one sum, and the total of both."""
+    """Committed GPUs, the most idle first, the rest as one sum, and the total of both."""
 
     unit = serializers.CharField()
     others = IdleSumsSerializer()
@@ -147,7 +147,7 @@ class GroupSerializer(serializers.Serializer[Any]):
 
 
 class GroupsSerializer(serializers.Serializer[Any]):
-    """Groups, the dearest first; cost = the sum of their costs + unused_cost."""
+    """Groups, the most expensive first; cost = the sum of their costs + unused_cost."""
 
     unit = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # what a field of a form is called
@@ -270,7 +270,7 @@ class WorkloadUsageView(View):
 
 
 class GroupView(View):
-    """Use and costs of jobs by what they say by a label; with what no job used they add up."""
+    """Use and costs of jobs by the value of a label; with what no job used they add up."""
 
     @answers(GroupsSerializer, query=(LABEL, *RANGE))
     def get(self, user: User) -> Any:
@@ -298,7 +298,7 @@ class LendingView(View):
 
 
 class IdleView(View):
-    """Committed GPUs that stood idle, the idlest first, with the floor that had been enough."""
+    """Committed GPUs that were idle, the most idle first, and how many would have been enough."""
 
     @answers(IdleSerializer, query=RANGE)
     def get(self, user: User) -> Any:

@@ -27,16 +27,6 @@ from portal.web.setup_pages import Row, Section, sections_page
 from portal.web.tags import age, when
 
 # The model's own words speak of floor and ceiling; the pages call them committed and burst.
-COUNTS = [
-    (SpendRule.Counts.ABOVE_FLOOR, "burst"),
-    (SpendRule.Counts.EVERYTHING, "committed and burst"),
-]
-ACTIONS = [
-    (SpendRule.Action.WARN, "Only tell us"),
-    (SpendRule.Action.DROP_TO_FLOOR, "Stop bursting"),
-    (SpendRule.Action.HOLD, "Hold new jobs"),
-    (SpendRule.Action.HOLD_AND_DRAIN, "Hold new jobs and stop running jobs"),
-]
 COLUMNS = ("Cap", "Used", "Reached", "New jobs then", "Running jobs then", "State", "Set by")
 GRACE = "How long running jobs go on after the cap is reached."
 SENTENCE = "{action} when {counts} passes {amount} {unit} in a {window}"
@@ -45,8 +35,10 @@ SENTENCE = "{action} when {counts} passes {amount} {unit} in a {window}"
 class CapForm(ReasonForm):
     """A new rule: a sentence, and what means something with one choice of it alone."""
 
-    action = forms.ChoiceField(label="What happens", choices=ACTIONS, initial="drop_to_floor")
-    counts = forms.ChoiceField(label="What is counted", choices=COUNTS)
+    action = forms.ChoiceField(
+        label="What happens", choices=SpendRule.Action.choices, initial="drop_to_floor"
+    )
+    counts = forms.ChoiceField(label="What is counted", choices=SpendRule.Counts.choices)
     amount = forms.DecimalField(label="Cap", **MONEY)
     unit = forms.ChoiceField(label="Unit", choices=SpendRule.Unit.choices)
     window = forms.ChoiceField(label="Time", choices=SpendRule.Window.choices, initial="month")
@@ -90,7 +82,7 @@ class ChangeForm(ChosenRule):
     action = forms.ChoiceField(
         label="When it is reached",
         required=False,
-        choices=[("", "as before"), *ACTIONS],
+        choices=[("", "as before"), *SpendRule.Action.choices],
     )
     grace_minutes = forms.IntegerField(
         label="Grace period, minutes", min_value=0, required=False, help_text=GRACE

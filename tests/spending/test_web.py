@@ -182,7 +182,7 @@ def test_api_walks_a_rule_from_its_making_to_its_end(fleet, owner):
         found = owner.get(API).json()
     assert (found[0]["spent"], found[0]["spent_per_hour"]) == ("48.00", "8.00")
     assert found[0]["reached_at"] == "2026-03-01T06:00:00Z"
-    assert found[0]["running_jobs"] == "Running jobs run to their end at their price."
+    assert found[0]["running_jobs"] == "Running jobs go on at their price until they end."
     with at(7):
         body = {"until": "2026-03-01T09:00:00Z", "reason": "deadline"}
         broken = call(owner, "POST", f"{API}/{key}/glass", body)

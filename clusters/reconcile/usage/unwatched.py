@@ -58,9 +58,9 @@ def note_unwatched(cluster: str, *, start: datetime, end: datetime) -> None:
             end=end,
             subject=f"since {start:%Y-%m-%d %H:%M:%S}",
             amount=round((end - start).total_seconds()),
-            message="Nothing was watched, and the cluster has forgotten what happened. Jobs that "
-            "are still there are counted, those that the manager knows of as estimated; what came "
-            "and went unseen is missing.",
+            message="The portal did not watch the cluster, and the cluster has forgotten what "
+            "happened. Jobs that are still there are counted. Jobs that only the manager knows of "
+            "are counted as estimated. Jobs that came and went unseen are missing.",
         )
     )
     log.warning("unwatched", cluster=cluster, start=start, end=end)
