@@ -60,9 +60,17 @@ BOARDS: Final[Mapping[str, Board]] = {
                 kind="stat",
                 width=6,
             ),
-            Panel("Objects set aside", {"": "sum(portal_shift_parked_keys)"}, kind="stat", width=6),
             Panel(
-                "Requests that wait", {"": "portal_budget_requests_waiting"}, kind="stat", width=6
+                "Objects that are set aside",
+                {"": "sum(portal_shift_parked_keys)"},
+                kind="stat",
+                width=6,
+            ),
+            Panel(
+                "Budget requests that wait",
+                {"": "portal_budget_requests_waiting"},
+                kind="stat",
+                width=6,
             ),
             Panel(
                 "GPUs promised and in use",
@@ -72,13 +80,21 @@ BOARDS: Final[Mapping[str, Board]] = {
                 },
             ),
             Panel(
-                "GPUs waited for", {"{{flavor}}": "sum by (flavor) (portal_budget_pending_gpus)"}
+                "GPUs that waiting jobs ask for",
+                {"{{flavor}}": "sum by (flavor) (portal_budget_pending_gpus)"},
             ),
-            Panel("Sync lag", {"{{cluster}}": "portal_cluster_sync_lag_seconds"}, "s"),
-            Panel("Drift", {"{{cluster}}": "portal_cluster_drift"}),
-            Panel("Open dispatch rounds", {"{{cluster}}": "portal_dispatch_rounds_open"}),
             Panel(
-                "Requests, 95th percentile",
+                "Time for which an object has not been as wanted",
+                {"{{cluster}}": "portal_cluster_sync_lag_seconds"},
+                "s",
+            ),
+            Panel("Fields that somebody else changed", {"{{cluster}}": "portal_cluster_drift"}),
+            Panel(
+                "Jobs that no worker has taken yet",
+                {"{{cluster}}": "portal_dispatch_rounds_open"},
+            ),
+            Panel(
+                "Time to answer a web request, 95th percentile",
                 {
                     "p95": "histogram_quantile(0.95, sum by (le) "
                     "(rate(portal_http_request_duration_seconds_bucket[5m])))"
@@ -86,13 +102,17 @@ BOARDS: Final[Mapping[str, Board]] = {
                 "s",
             ),
             Panel(
-                "Tasks that failed in an hour",
+                "Tasks that failed within an hour",
                 {
                     "{{task}}": "sum by (task) "
                     '(increase(portal_task_duration_seconds_count{state="FAILURE"}[1h]))'
                 },
             ),
-            Panel("Clocks off", {"{{cluster}}": "portal_cluster_clock_skew_seconds"}, "s"),
+            Panel(
+                "How wrong the clocks of clusters are",
+                {"{{cluster}}": "portal_cluster_clock_skew_seconds"},
+                "s",
+            ),
         ),
         {},
     ),
@@ -108,9 +128,15 @@ BOARDS: Final[Mapping[str, Board]] = {
                 },
                 width=24,
             ),
-            Panel("Burst", {"{{flavor}}": f"portal_budget_burst_used_gpus{{{_SPACE}}}"}),
-            Panel("Lent to others", {"{{flavor}}": f"portal_budget_lent_gpus{{{_SPACE}}}"}),
-            Panel("GPUs waited for", {"{{flavor}}": f"portal_budget_pending_gpus{{{_SPACE}}}"}),
+            Panel("GPUs in burst", {"{{flavor}}": f"portal_budget_burst_used_gpus{{{_SPACE}}}"}),
+            Panel(
+                "Committed GPUs that others use",
+                {"{{flavor}}": f"portal_budget_lent_gpus{{{_SPACE}}}"},
+            ),
+            Panel(
+                "GPUs that waiting jobs ask for",
+                {"{{flavor}}": f"portal_budget_pending_gpus{{{_SPACE}}}"},
+            ),
             Panel(
                 "Jobs",
                 {
@@ -122,29 +148,32 @@ BOARDS: Final[Mapping[str, Board]] = {
         {"workspace": "label_values(portal_budget_committed_gpus, workspace)"},
     ),
     "finance": Board(
-        "GPU budgets: books",
+        "GPU budgets: finance",
         (
             Panel("Months to close", {"": "portal_months_to_close"}, kind="stat", width=8),
             Panel(
-                "The oldest has been over for",
+                "Time since the oldest of them ended",
                 {"": "portal_oldest_month_to_close_age_seconds"},
                 "s",
                 "stat",
                 8,
             ),
             Panel(
-                "Workspaces held by a cap",
+                "Workspaces in which a spend cap acts",
                 {"": "count(portal_spend_cap_in_force) or vector(0)"},
                 kind="stat",
                 width=8,
             ),
             Panel(
-                "Discrepancies",
+                "Discrepancies that block a close",
                 {"{{cluster}} {{kind}}": "portal_discrepancies_open"},
             ),
-            Panel("GPUs in undecided time", {"{{cluster}}": "portal_undecided_gpus"}),
             Panel(
-                "The books end so long ago",
+                "GPUs for which billing is undecided",
+                {"{{cluster}}": "portal_undecided_gpus"},
+            ),
+            Panel(
+                "Time since use was last metered",
                 {"{{cluster}}": "time() - portal_meter_metered_until_timestamp_seconds"},
                 "s",
             ),
@@ -152,8 +181,8 @@ BOARDS: Final[Mapping[str, Board]] = {
                 "GPUs in use by account",
                 {"{{account}}": "sum by (account) (portal_budget_used_gpus)"},
             ),
-            Panel("Mails and webhooks", {"{{state}}": "portal_deliveries"}),
-            Panel("Files being written", {"": "portal_exports_running"}),
+            Panel("Messages that wait or were given up", {"{{state}}": "portal_deliveries"}),
+            Panel("Exports that are being written", {"": "portal_exports_running"}),
         ),
         {},
     ),

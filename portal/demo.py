@@ -112,7 +112,7 @@ def wait_for(ready: Callable[[], bool], what: str, children: Processes, seconds:
     while not ready():
         name = children.dead()
         if name:
-            raise DemoError(f"{name} ended; its last words are in {FOLDER / 'logs' / name}.log")
+            raise DemoError(f"{name} ended; its log says why: {FOLDER / 'logs' / name}.log")
         if time.monotonic() > deadline:
             raise DemoError(f"{what} was not ready within {seconds:.0f} s; see {FOLDER / 'logs'}")
         time.sleep(0.1)
@@ -226,7 +226,7 @@ def start_everything(children: Processes, port: int, *, workers: int) -> None:
     names = {"manager", "worker-1", "worker-2"} if workers else {"cluster"}
     before = {path.stem for path in (FOLDER / "clusters").glob("*.kubeconfig")}
     if before - names:
-        raise DemoError("its data is of other clusters; drop it first: make demo-reset")
+        raise DemoError("its data belongs to other clusters; delete it first: make demo-reset")
     broker = start_broker(children)
     children.environment = environment(port, broker)
     kubeconfigs = FOLDER / "clusters"
@@ -280,7 +280,7 @@ def greet(port: int, seconds: float) -> None:
     print(f"\nGPU budget portal, ready after {seconds:.0f} s:  http://127.0.0.1:{port}\n")
     for login, what in LOGINS.items():
         print(f"  {login:10} {known[f'DEMO_{login.upper()}_PASSWORD']:14} {what}")
-    print(f"\nLogs: {FOLDER / 'logs'}   Ctrl-C ends everything; 'make demo-reset' drops the data.")
+    print(f"\nLogs: {FOLDER / 'logs'}. Ctrl-C ends everything; 'make demo-reset' deletes the data.")
     sys.stdout.flush()
 
 

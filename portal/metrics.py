@@ -43,7 +43,7 @@ REQUESTS: Final = Histogram(
 )
 TASKS: Final = Histogram(
     "portal_task_duration_seconds",
-    "Time that a task took.",
+    "Time that a task took, by the name of the task.",
     ("task", "state"),
     buckets=_TASK_BUCKETS,
     registry=PROCESS,

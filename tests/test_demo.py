@@ -110,7 +110,7 @@ def test_demo_of_one_cluster_runs_its_jobs_there(checkout: Path) -> None:
         again = start(checkout, free_port())
         output, _ = again.communicate(timeout=PATIENCE_S)
         assert output.strip() == (
-            "demo: its data is of other clusters; drop it first: make demo-reset"
+            "demo: its data belongs to other clusters; delete it first: make demo-reset"
         )
     finally:
         if process.poll() is None:

@@ -97,7 +97,7 @@ def test_rehearsal_is_green_on_embedded_clusters() -> None:
     assert [row["step"] for row in report["steps"]] == STEPS, report
     assert report["ok"], report
     assert status == 0
-    assert report["notes"][0].startswith("kept: namespace rehearsal-")
+    assert report["notes"][0].startswith("The namespace rehearsal-")
 
 
 @pytest.mark.embedded
@@ -217,7 +217,7 @@ def test_rehearsal_ends_early_where_no_worker_can_be_used_and_says_why(tmp_path:
     why = next(fact for fact in told(report) if "MultiKueueCluster worker-1" in fact)
     assert "is not active: " in why
     assert "injected fault 403" in why
-    assert not any("within 200 s" in fact for fact in told(report)), report
+    assert not any("after 200 s" in fact for fact in told(report)), report
     assert any(fact.startswith("Workload job-rehearsal") for fact in told(report)), report
 
 
@@ -235,11 +235,11 @@ def test_a_conflict_that_goes_away_does_not_end_a_rehearsal(tmp_path: Path) -> N
 
 
 def test_a_step_that_fails_says_what_is_known_of_it() -> None:
-    with pytest.raises(StepFailed, match="its quota did not happen within 0 s") as late:
-        wait_until("its quota", 0, lambda: False, lambda: "", lambda: ["a", "b"])
+    with pytest.raises(StepFailed, match="the job has no quota after 0 s") as late:
+        wait_until("the job has no quota", 0, lambda: False, lambda: "", lambda: ["a", "b"])
     assert late.value.told == ("a", "b")
-    with pytest.raises(StepFailed, match="its quota: gone") as early:
-        wait_until("its quota", 60, lambda: False, lambda: "gone", lambda: ["a"])
+    with pytest.raises(StepFailed, match="the job has no quota: gone") as early:
+        wait_until("the job has no quota", 60, lambda: False, lambda: "gone", lambda: ["a"])
     assert early.value.told == ("a",)
 
 

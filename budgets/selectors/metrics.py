@@ -72,12 +72,12 @@ class Family:
 _METER: Sequence[Number[MeterState]] = (
     (
         "portal_meter_complete_until_timestamp_seconds",
-        "Until when the facts of a cluster are complete.",
+        "Time up to which the facts of a cluster are complete.",
         lambda meter: _stamp(meter.complete_until),
     ),
     (
         "portal_meter_metered_until_timestamp_seconds",
-        "Until when the use of a cluster is in the books.",
+        "Time up to which the use of a cluster is metered.",
         lambda meter: _stamp(meter.metered_until),
     ),
 )
@@ -91,7 +91,8 @@ def book_families(now: datetime) -> Iterator[Family]:
     rows = undecided.order_by("cluster").values_list("cluster").annotate(gpus=Sum("gpus"))
     yield Family(
         "portal_undecided_gpus",
-        "GPUs in stretches of time of which nobody knows yet whose they are; they block a close.",
+        "GPUs of copies of jobs of which the manager has not said yet whether they are billed; "
+        "they block the close of a month.",
         ("cluster",),
         tuple(((cluster,), float(gpus)) for cluster, gpus in rows),
     )
@@ -103,7 +104,7 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family(
         "portal_discrepancies_open",
-        "Checks of the ledger that disagree; they block a close.",
+        "Discrepancies that are not settled; they block the close of a month.",
         ("cluster", "kind"),
         tuple(((cluster, kind), float(count)) for cluster, kind, count in kinds),
     )
@@ -115,11 +116,11 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family.one(
         "portal_oldest_month_to_close_age_seconds",
-        "How long the oldest of them has been over; 0 when there is none.",
+        "How long ago the oldest month to close ended; 0 when there is none.",
         age(months["oldest"], now),
     )
     running = Export.objects.filter(operation__state=Operation.State.RUNNING)
-    yield Family.one("portal_exports_running", "Files that are being written.", running.count())
+    yield Family.one("portal_exports_running", "Exports that are being written.", running.count())
     sent = Delivery.objects.aggregate(
         waiting=Count("pk", filter=Q(state=Delivery.State.WAITING)),
         given_up=Count("pk", filter=Q(state=Delivery.State.GIVEN_UP)),
@@ -127,13 +128,13 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family(
         "portal_deliveries",
-        "Mails and webhooks on their way, and those that were given up.",
+        "Mails and webhooks that wait to be sent, and those that were given up.",
         ("state",),
         tuple(((state,), float(sent[state])) for state in ("waiting", "given_up")),
     )
     yield Family.one(
         "portal_oldest_delivery_overdue_seconds",
-        "How long ago the next try of the oldest delivery was due; 0 when none is.",
+        "How long ago the oldest mail or webhook should have been sent; 0 when none is late.",
         age(sent["oldest"], now),
     )
     requests = BudgetRevision.objects.filter(WAITING).aggregate(
@@ -141,12 +142,12 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family.one(
         "portal_budget_requests_waiting",
-        "Changes of budgets that wait for a decision.",
+        "Budget requests that wait for a decision.",
         requests["count"],
     )
     yield Family.one(
         "portal_oldest_budget_request_age_seconds",
-        "How long the oldest of them waits; 0 when there is none.",
+        "How long the oldest budget request has waited; 0 when there is none.",
         age(requests["oldest"], now),
     )
     emergencies = AuditEntry.objects.filter(
@@ -154,7 +155,7 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family.one(
         "portal_break_glass_sign_ins",
-        "Sign-ins within 24 hours with the account that is for emergencies alone.",
+        "Sign-ins within the last 24 hours with the account for emergencies.",
         emergencies.count(),
     )
     capped = SpendEffect.objects.order_by("budget__workspace__namespace").values_list(
@@ -162,7 +163,7 @@ def book_families(now: datetime) -> Iterator[Family]:
     )
     yield Family(
         "portal_spend_cap_in_force",
-        "1 for a workspace whose rules of spending hold or stop jobs now.",
+        "1 for a workspace in which a reached spend cap acts now.",
         ("workspace",),
         tuple(((str(namespace),), 1.0) for namespace in capped),
     )

@@ -29,13 +29,17 @@ _CLUSTER_NUMBERS: Final[Sequence[Number[ClusterRow]]] = (
     ),
     (
         "portal_cluster_writes_enabled",
-        "1 when the portal may write there.",
+        "1 when the portal may write to the cluster.",
         lambda x: x.writes_enabled,
     ),
-    ("portal_cluster_drift", "Fields that somebody else changed.", lambda x: x.drift_count),
+    (
+        "portal_cluster_drift",
+        "Fields of the portal's objects that somebody else changed.",
+        lambda x: x.drift_count,
+    ),
     (
         "portal_cluster_objects",
-        "Objects that the portal wants or has there.",
+        "Objects that the portal wants or has on the cluster.",
         lambda x: x.object_count,
     ),
     (
@@ -148,13 +152,13 @@ def cluster_families(now: datetime) -> Iterator[Family]:
     open_rounds = list(rounds)
     yield Family(
         "portal_dispatch_rounds_open",
-        "Jobs that workers were asked to take and that none has taken.",
+        "Jobs that were offered to workers and that no worker has taken yet.",
         _CLUSTER,
         tuple(((slug,), float(count)) for slug, count, _ in open_rounds),
     )
     yield Family(
         "portal_dispatch_oldest_round_seconds",
-        "How long the oldest such round has been open.",
+        "How long ago the first of these jobs was offered.",
         _CLUSTER,
         tuple(((slug,), (now - since).total_seconds()) for slug, _, since in open_rounds),
     )

@@ -126,7 +126,7 @@ def wait_until(
     """Polls until ``ready`` returns something true, and returns that.
 
     Args:
-        what: What is waited for.
+        what: What is not so yet, as a clause.
         seconds: The longest wait.
         ready: Asked each time.
         hopeless: Asked each time; why it cannot come, empty while it may.
@@ -143,5 +143,5 @@ def wait_until(
         if trouble := hopeless():
             raise StepFailed(f"{what}: {trouble}", told())
         if time.monotonic() > deadline:
-            raise StepFailed(f"{what} did not happen within {seconds:.0f} s", told())
+            raise StepFailed(f"{what} after {seconds:.0f} s", told())
         time.sleep(POLL_S)

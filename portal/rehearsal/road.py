@@ -145,7 +145,8 @@ class Rehearsal:
                 expected_version=self.workspace.budget.version,
             )
             self.workspace.refresh_from_db()
-            facts.append(f"{gpus} committed, burst up to {2 * gpus}, {revision.state}")
+            state = revision.get_state_display().lower()
+            facts.append(f"{gpus} committed, burst limit {2 * gpus}, {state}")
 
     def _node_labels(self) -> dict[str, str]:
         pairs = [text.partition("=") for text in self._options.node_label]
@@ -159,7 +160,7 @@ class Rehearsal:
             for slug in self.workers:
                 plan = plan_quota(in_force, ClusterPlace(slug, is_manager=False))
                 quota = next(q for q in plan.queues if q.name == self.workspace.namespace).quotas
-                facts.append(f"{slug} {sum(q.nominal for q in quota.values())} GPUs")
+                facts.append(f"{slug} gets {sum(q.nominal for q in quota.values())} GPUs")
 
     def _apply(self) -> None:
         subject = f"budget:{self.workspace.namespace}"
@@ -167,12 +168,14 @@ class Rehearsal:
             clusters = self._start_shifts()
             applied = AppliedGeneration.objects.filter(subject=subject)
             self._wait(
-                "the budget on every cluster",
+                "the budget is not in place on every cluster",
                 lambda: applied.count() == len(clusters),
                 self._trouble,
             )
             facts.append(f"{len(clusters)} clusters, namespace {self.workspace.namespace}")
-            self._report.notes.append(f"kept: namespace {self.workspace.namespace}")
+            self._report.notes.append(
+                f"The namespace {self.workspace.namespace} stays on the clusters."
+            )
 
     def _start_shifts(self) -> list[Cluster]:
         """One shift for each role of each cluster; the clusters, in the order they were named."""
@@ -263,29 +266,31 @@ class Rehearsal:
 
     def _follow(self) -> None:
         with self._report.step("admit"):
-            self._wait("its quota", lambda: self._condition("QuotaReserved"), self._no_way)
+            self._wait(
+                "the job has no quota", lambda: self._condition("QuotaReserved"), self._no_way
+            )
         if not self._options.is_single:
             with self._report.step("dispatch") as facts:
                 worker = self._wait(
-                    "a worker",
+                    "no worker has taken the job",
                     lambda: (self._workload().get("status") or {}).get("clusterName"),
                     self._no_way,
                 )
                 facts.append(f"to {worker}")
         with self._report.step("run"):
             self._wait(
-                "the job running",
+                "the job does not run",
                 lambda: self._job_status().get("ready") or self._job_status().get("succeeded"),
                 self._job_failed,
             )
         with self._report.step("finish"):
-            self._wait("the job's end", lambda: self._condition("Finished"))
+            self._wait("the job has not ended", lambda: self._condition("Finished"))
 
     def _meter(self) -> None:
         with self._report.step("meter") as facts:
             rows = Interval.objects.filter(workspace=self.workspace, kind=Interval.Kind.BILLABLE)
             interval = self._wait(
-                "a closed interval",
+                "no interval of the job is closed",
                 lambda: rows.filter(end__isnull=False).first(),
             )
             wanted = sum(
@@ -299,7 +304,7 @@ class Rehearsal:
 
             # The meter goes as far as the clusters' events are known to be complete.
             self._wait(
-                f"hour facts of the {wanted} GPU-seconds that the intervals hold",
+                f"the hour facts do not have the {wanted} GPU-seconds of the intervals",
                 lambda: used_now() == wanted,
             )
             facts.append(f"{wanted} GPU-seconds on {interval.cluster}")
@@ -311,10 +316,10 @@ class Rehearsal:
             for name, arguments in (("workspace", [self.workspace.namespace]), ("usage", [])):
                 answer = client.get(reverse(name, args=arguments))
                 if answer.status_code != 200:
-                    raise StepFailed(f"page {name} answered {answer.status_code}")
+                    raise StepFailed(f"the page {name} answered with status {answer.status_code}")
                 if self.workspace.name not in answer.content.decode():
-                    raise StepFailed(f"page {name} does not show the workspace")
-                facts.append(f"{name} {len(answer.content)} bytes")
+                    raise StepFailed(f"the page {name} does not show the workspace")
+                facts.append(f"the page {name} has {len(answer.content)} bytes")
 
     def _clean_up(self) -> None:
         """Removes the Job and everything of this installation from the clusters."""
@@ -323,9 +328,9 @@ class Rehearsal:
                 try:
                     self.user.delete(r.JOB, JOB, namespace=self.workspace.namespace)
                 except NotFound:
-                    facts.append("the job was gone")
+                    facts.append("the job was deleted already")
                 except ClusterError as error:
-                    facts.append(f"the job stays: {error.message}")
+                    facts.append(f"the job could not be deleted: {error.message}")
                 self.user.close()
             if not self._shifts:  # a step before them failed; nobody else writes
                 facts.append("no quota was written")
@@ -339,7 +344,7 @@ class Rehearsal:
         for cluster in rows.exclude(state=Cluster.State.REMOVED):
             services.deregister_cluster(self.admin, cluster=cluster, reason="Rehearsal")
         left = rows.exclude(state=Cluster.State.REMOVED)
-        self._wait(f"every {role} clean", lambda: not left.exists())
+        self._wait(f"not every {role} is clean", lambda: not left.exists())
 
     def _end_shifts(self) -> None:
         self._stop.set()

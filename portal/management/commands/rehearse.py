@@ -67,7 +67,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--command", nargs="+", dest="run", help="command in the Job's container"
         )
-        parser.add_argument("--run-seconds", type=int, default=3, help="how long the Job runs")
+        parser.add_argument(
+            "--run-seconds", type=int, default=3, help="seconds that the Job runs; 3 by default"
+        )
         parser.add_argument(
             "--timeout", type=float, default=120.0, help="seconds for each step; 120 by default"
         )
