@@ -286,7 +286,7 @@ class Described(JobKind):
 def named(resource: Resource) -> Described:
     """A kind that an admin names: ``spec.managedBy`` and no more is known of it."""
     return Described(
-        resource, words="whoever owns the kind", is_adopted=False, is_queued_here=False,
+        resource, words="the owner of the kind", is_adopted=False, is_queued_here=False,
         is_silent=True, tells_end=False,
     )  # fmt: skip
 

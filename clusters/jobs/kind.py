@@ -71,7 +71,7 @@ class JobKind:
 
     resource: Resource
     integration = ""
-    words = "whoever owns the kind"
+    words = "the owner of the kind"
     selector = ""
     is_required = False
     is_queued_here = True

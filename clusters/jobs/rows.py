@@ -13,7 +13,7 @@ from clusters.jobs.described import Described, PodSetsAt, named
 APP_WRAPPER: Final = Described(
     Resource("workload.codeflare.dev", "v1beta2", "appwrappers", "AppWrapper", True),
     integration="workload.codeflare.dev/appwrapper",
-    words="whoever owns the kind",
+    words="the owner of the kind",
     is_queued_here=False,
     tells_end=False,
     suspend="suspend",
@@ -70,7 +70,7 @@ XGBOOST: Final = _replicas("XGBoostJob", "xgbReplicaSpecs", "master", "worker")
 TRAIN: Final = Described(
     Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True),
     integration="trainer.kubeflow.org/trainjob",
-    words="whoever owns the kind",
+    words="the owner of the kind",
     is_queued_here=False,
     tells_end=False,
     suspend="suspend",

@@ -32,11 +32,11 @@ _SETS: Final = (
     Served("", "v1", ("replicationcontrollers",)),
 )
 _RUNS_THERE: Final = (
-    "Jobs of this workspace are submitted on the manager cluster, which gives them their place; "
-    "this worker takes none directly."
+    "Submit jobs of this workspace on the manager cluster, which sends them to a worker. This "
+    "worker takes none directly."
 )
 _CLAIMS: Final = (
-    "Devices of a resource claim are not counted against a budget; ask for GPUs by their name in "
+    "Devices of a resource claim are not counted against a budget. Ask for GPUs by their name in "
     "resources.limits."
 )
 
@@ -46,8 +46,8 @@ _SAME_RUNNER: Final = (
     "cannot be changed afterwards."
 )
 _LEFT_ALONE: Final = (
-    "Jobs of this workspace run on this cluster, and nobody here runs one that another cluster is "
-    f"to run: leave out spec.{{}}, which is {labels.MULTIKUEUE}."
+    "Jobs of this workspace run on this cluster, and no other cluster takes them: leave out "
+    f"spec.{{}}, which is {labels.MULTIKUEUE}."
 )
 
 
@@ -88,20 +88,20 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
         ),
         Guard(
             f"!({running}) || variables.trusted || ({_same_pods(kind)})",
-            f"This {name} runs with the quota of its pods as they are: suspend it to change them, "
-            "or submit another.",
+            f"This {name} runs with the quota of its pods, so they cannot be changed: suspend it "
+            "first, or submit another.",
         ),
         Guard(
             f"!({running}) || variables.trusted || ({_same(labels.QUEUE, labels.PREBUILT)} && "
             f"{_same(labels.PREBUILT, what=cel.annotation)})",
-            f"This {name} runs under its queue and its Workload; they stay as they are.",
+            f"This {name} runs, so its queue and its Workload cannot be changed.",
         ),
         Guard("object == null || !variables.claims", _CLAIMS),
         Guard(
             "object != null || !(variables.ran && variables.counts) || "
             "(request.?options.?propagationPolicy.orValue('') != 'Orphan' && "
             "!request.?options.?orphanDependents.orValue(false))",
-            f"Pods of this {name} would run on without its quota: delete it with its pods.",
+            f"Pods of this {name} would go on without its quota: delete it with its pods.",
         ),
         priority_rule(),
     ]
@@ -117,14 +117,12 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             holds += f" || (variables.waited && variables.waits && {taken})"
         guards.append(Guard(f"!({cel.IS_UPDATE} && {counted}) || {holds}", _SAME_RUNNER))
     if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
-        words = f"No {name} with GPUs is queued on this cluster; submit a RayCluster or a RayJob."
+        words = f"This cluster queues no {name} with GPUs. Submit a RayCluster or a RayJob instead."
         guards.insert(0, Guard(f"!({is_new} && variables.asks)", words))
     if isinstance(kind, Described) and kind.added:
         holds = f"object == null || !{_asks(wish, cel.containers(kind.added, of='object.spec'))}"
         guards.append(
-            Guard(
-                holds, f"What the controller of a {name} adds to its pods has no GPUs of its own."
-            )
+            Guard(holds, f"What the controller of a {name} adds to its pods cannot ask for GPUs.")
         )
     if wish.post.is_single and kind.managed_by:
         manager = cel.field("object.spec", kind.managed_by)
@@ -152,8 +150,8 @@ def pods(wish: PolicyWish) -> Guarded:
         "of_job": f"{cel.by_controller(wish.operators)} && {cel.owned_by(dict.fromkeys(owners))}",
     }
     message = (
-        "Pods with GPUs run as part of a Job here, so that they count against the budget. One by "
-        f"itself has the label {labels.QUEUE}"
+        "Pods with GPUs run as part of a Job here, so that they count against the budget. A pod "
+        f"without a Job needs the label {labels.QUEUE}"
     )
     # Kueue's webhook gates such pods; where no Kueue is their owner does.
     gate = f" and the scheduling gate {labels.ADMISSION_GATE}"
@@ -178,8 +176,8 @@ def pods(wish: PolicyWish) -> Guarded:
             f"{is_new} || !variables.asks || variables.trusted || "
             "(object.metadata.?labels == oldObject.metadata.?labels && "
             "object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)",
-            "Labels and owners of a pod with GPUs say which job's quota it runs on; they stay as "
-            "they are.",
+            "Labels and owners of a pod with GPUs say which job's quota it uses, so they cannot be "
+            "changed.",
         ),
     ]
     if not wish.takes_jobs:
@@ -224,8 +222,8 @@ def elsewhere(wish: PolicyWish) -> Guarded:
     """Pods with GPUs where no budget is."""
     guard = Guard(
         "!variables.asks && !variables.claims",
-        "GPUs of this cluster are asked for in workspaces of the GPU budget portal, and this "
-        "namespace is none.",
+        "Only workspaces of the GPU budget portal can ask for GPUs on this cluster, and this "
+        "namespace is not one.",
     )
     variables = _asking(wish, None, of="[object.spec]")
     return Guarded([Served.of(r.POD)], (guard,), variables, operations=("CREATE",))
@@ -255,13 +253,13 @@ def _makers(wish: PolicyWish, places: Sequence[PodSetsAt], *, on: Sequence[Serve
     if wish.post.is_portal_mode:
         gated = f"variables.specs.all(s, s.size() == 0 || {cel.is_gated('s')})"
         message = (
-            "Pods with GPUs that are no part of a Job queue one by one: put the scheduling gate "
+            "Pods with GPUs that do not belong to a Job queue one by one: put the scheduling gate "
             f"{labels.ADMISSION_GATE} and the label {labels.QUEUE} in the pod template."
         )
         found.append(Guard(f"!variables.asks || {is_part} || {gated}", message))
     else:
         queue = f"metadata.?labels[?'{labels.QUEUE}'].hasValue()"
-        message = f"Pods with GPUs that are no part of a Job name their queue: set {labels.QUEUE}."
+        message = f"Pods with GPUs that do not belong to a Job need a queue: set {labels.QUEUE}."
         named = f"object.{queue} || object.spec.?template.?{queue}"
         found.append(Guard(f"!variables.asks || {is_part} || {named}", message))
     return Guarded(on, found, variables)

@@ -105,8 +105,8 @@ def _kueue_objects(wish: PolicyWish) -> Guarded:
     plurals = ("workloads", "workloads/status", "localqueues", "localqueues/status")
     guard = Guard(
         holds,
-        "Workloads and queues are written by the portal and by Kueue: submit a job, and cancel it "
-        "on its page or by deleting it.",
+        "Only the portal and Kueue write Workloads and queues. Submit a job instead; to cancel it, "
+        "use its page or delete it.",
     )
     return Guarded([Served(_KUEUE, "*", plurals)], (guard,), operations=ALL)
 
@@ -117,7 +117,7 @@ def _copies(wish: PolicyWish) -> Guarded:
     gets = f"{cel.label(labels.ORIGIN)} != '' && !{had}"
     guard = Guard(
         f"!({gets}) || {cel.by((wish.multikueue_user, wish.portal_user))}",
-        f"The label {labels.ORIGIN} marks copies that the manager cluster makes; leave it out.",
+        f"The label {labels.ORIGIN} marks copies that the manager cluster makes. Leave it out.",
     )
     return Guarded([Served(_KUEUE, "*", ("workloads",))], (guard,))
 
@@ -133,7 +133,7 @@ def _identities(wish: PolicyWish) -> Guarded:
     rows.append(Served(_KUEUE, "*", ("workloads", "workloads/*", "localqueues")))
     guard = Guard(
         f"!({cel.by((wish.portal_user, wish.multikueue_user))})",
-        "The portal and the manager cluster write jobs in workspaces alone.",
+        "The portal and the manager cluster can write jobs only in workspaces.",
     )
     return Guarded(list(dict.fromkeys(rows)), (guard,), operations=ALL)
 
@@ -149,13 +149,13 @@ def _namespaces(wish: PolicyWish) -> Guarded:
         Guard(
             f"!({by_portal}) || {cel.label(labels.INSTALLATION, of=had)} != ''",
             "This namespace is not one of the portal's workspaces, so the portal does not write "
-            f"it. An admin who means it to be one gives it the label {labels.INSTALLATION} that "
-            "the others have.",
+            f"it. If it is to be one, an admin gives it the label {labels.INSTALLATION} that the "
+            "other workspaces have.",
         ),
         Guard(
             f"{kept} || {by_portal} || {cel.by_admin()}",
-            f"The label {labels.INSTALLATION} says whose workspace this is; only the portal takes "
-            "it off.",
+            f"The label {labels.INSTALLATION} says whose workspace this is. Only the portal can "
+            "remove it.",
         ),
     )
     return Guarded([Served("", "v1", ("namespaces",))], guarded)

@@ -181,7 +181,7 @@ def test_local_jobs_need_no_policy_against_them() -> None:
     wish = PolicyWish(POSTS["worker-kueue"])
 
     def told(wish: PolicyWish) -> bool:
-        return "this worker takes none directly" in json.dumps(policy_documents(wish))
+        return "This worker takes none directly" in json.dumps(policy_documents(wish))
 
     assert told(wish)
     assert not told(replace(wish, allows_local_jobs=True))

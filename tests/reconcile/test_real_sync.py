@@ -151,7 +151,7 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
 
     # Worker: no job but through the manager, no bare pod with GPUs.
     refused = until_refused(lambda: worker.create(r.JOB, in_namespace(f"try-{next(count)}")))
-    assert "submitted on the manager" in refused.message
+    assert "Submit jobs of this workspace on the manager" in refused.message
     pod = {
         "metadata": {"name": "bare", "namespace": "acme-vision"},
         "spec": in_namespace("x")["spec"]["template"]["spec"],  # type: ignore[index]  # as above
@@ -175,7 +175,7 @@ def test_policies_keep_jobs_under_the_budget_without_a_kueue(
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     gated = {**named, "spec": {**pod["spec"], "schedulingGates": gates}}  # type: ignore[dict-item]  # as above
     refused = until_refused(lambda: worker.create(r.POD, gated, options=WriteOptions(dry_run=True)))
-    assert "submitted on the manager" in refused.message
+    assert "Submit jobs of this workspace on the manager" in refused.message
 
 
 def test_edit_reaches_three_real_clusters_in_under_two_seconds(
