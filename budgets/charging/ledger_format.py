@@ -270,13 +270,13 @@ def _pools(reader: Reader) -> Pools:
     for row in reader.rows("accounts"):
         name = AccountName(row.text("name"))
         if name in own:
-            row.fault("name", "repeated", f"the account {name} is there twice; keep one")
+            row.fault("name", "repeated", f"the account {name} is listed twice; keep one")
         own[name] = AccountPool(name, (PoolChange(None, _gpus(row, "shared_pool")),))
     accounts: dict[WorkspaceName, AccountName] = {}
     for row in reader.rows("workspaces"):
         workspace = WorkspaceName(row.text("name"))
         if workspace in accounts:
-            row.fault("name", "repeated", f"the workspace {workspace} is there twice; keep one")
+            row.fault("name", "repeated", f"the workspace {workspace} is listed twice; keep one")
         accounts[workspace] = AccountName(row.known("account", own, what="account"))
     shared: list[SharedPool] = []
     taken: set[str] = set()

@@ -178,7 +178,7 @@ def _shortage(request: SplitRequest, unmet: int, field: str) -> Fault:
     return Fault(
         field,
         "split_infeasible",
-        f"{request.gpus} {request.flavor} do not fit on the workers in whole nodes of "
-        f"{request.node_gpus} GPUs: there is no place for {unmet} ({listed} free). Ask for fewer, "
-        "or add capacity.",
+        f"The workers have no room for {unmet} of the {request.gpus} {request.flavor}. Committed "
+        f"GPUs are given in whole nodes of {request.node_gpus} GPUs ({listed} free). Ask for "
+        "fewer, or add capacity.",
     )

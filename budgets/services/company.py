@@ -137,7 +137,7 @@ def add_group_rule(
     """
     faults = []
     if provider not in settings.PORTAL_PROVIDERS:
-        words = f"{provider!r} is none of the providers that PORTAL_SIGNIN names."
+        words = f"{provider!r} is not one of the providers that PORTAL_SIGNIN names."
         faults.append(Fault("provider", "unknown_provider", words))
     rule = GroupRule(
         provider=provider,

@@ -47,7 +47,7 @@ def tell_finance(
         until = utc_now() + HELD_FOR
         user.approves_from = max(until, user.approves_from or until)
         user.save(update_fields=["approves_from"])
-        text += f" Until {time_text(user.approves_from)} {user} approves nothing."
+        text += f" {user} cannot approve anything until {time_text(user.approves_from)}."
     entry = audit(actor, TOLD, user, after={"text": text})
     told = {*finance_addresses(), user.email} - {""}
     put_into_outbox(Q(pk__in=[]), sorted(told), entry=entry, next_at=utc_now())

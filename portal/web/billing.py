@@ -23,6 +23,7 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import job_names
 from budgets.services import billing as actions
 from budgets.texts import is_storable
+from clusters import selectors as seen
 from portal.web.approvals import PROPOSED
 from portal.web.billing_lines import ONE_PERSON, billed_to, change_views, part_views, price_steps
 from portal.web.billing_lines import line_view as view_of
@@ -100,7 +101,9 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     drawing = read.draw(month) if is_checked and not month.closed_at else None
     context = {
         "month": month,
-        "checks": read.check_list(month, drawing=drawing) if drawing else (),
+        "checks": read.check_list(month, drawing=drawing, clusters=seen.cluster_names())
+        if drawing
+        else (),
         "overview": month_overview(month, drawing=drawing) if drawing or month.closed_at else None,
         "until": selectors.freshness().complete_until if drawing else None,
         "is_over": month.end <= utc_now(),

@@ -87,7 +87,7 @@ def test_the_page_of_a_month_adds_up_before_anything_is_drawn_up(books: Books) -
         page = finance.get(f"{MONTH}?checks=1")
         text = page.content.decode()
         overview = page.context["overview"]
-        assert 'id="accounts"' in text and "These amounts are worked out from the facts" in text
+        assert 'id="accounts"' in text and "These amounts are calculated from the facts" in text
         (total,) = overview.totals.values()
         assert total.payable == sum(row.committed + row.burst + row.other for row in overview.rows)
         assert not Statement.objects.exists()
@@ -130,7 +130,7 @@ def test_details_that_changed_since_the_review_are_in_the_way_of_the_close(books
 
     (check,) = [row for row in check_list(month_of("2026-03"), now=AFTER) if row.key == "reviewed"]
     assert check.details == (
-        "The statement of acme was reviewed before something changed; send it back.",
+        "Something changed after the statement of Acme was reviewed. Send it back.",
     )
 
 

@@ -48,7 +48,7 @@ def test_burst_that_was_preempted_soon_is_credited_and_the_platform_carries_it(c
     (row,) = credits()
     assert (row.amount, row.gpu_seconds) == (Decimal("-3"), 2 * 3600)
     assert row.workspace == credited.fleet.search
-    assert row.text == "h100, within 30 minutes"
+    assert row.text == "H100, within 30 minutes"
     funding = StatementLine.objects.get(kind="preempt_funding")
     assert funding.statement.account is None
     assert funding.amount == -row.amount
@@ -57,7 +57,7 @@ def test_burst_that_was_preempted_soon_is_credited_and_the_platform_carries_it(c
     papers = read.visible_statements(credited.fleet.finance).filter(period__name="2026-03")
     assert sum(part.amount for part in rows) == sum(paper.payable for paper in papers)
     page = text(client_of(credited.fleet.finance), f"/billing/statements/{row.statement_id}/")
-    assert "Credit for preempted work: h100, within 30 minutes" in page
+    assert "Credit for preempted work: H100, within 30 minutes" in page
     credited.issued()
     call_command("verify_ledger", stdout=StringIO())
 

@@ -93,7 +93,7 @@ def test_archive_flavor_needs_nothing_promised_now_or_later(fleet: SmallFleet):
     fleet.revise(fleet.vision, line("l4", 8), valid_from=later)
     with pytest.raises(Rejected) as caught:
         services.archive_flavor(fleet.admin, flavor=fleet.flavors["l4"], reason="old")
-    assert "acme-vision" in str(caught.value)
+    assert "workspace Vision" in str(caught.value)
     services.archive_flavor(fleet.admin, flavor=fleet.flavors["a100"], reason="old")
     with pytest.raises(Rejected, match="archived"):
         fleet.revise(fleet.vision, line("a100", 8))

@@ -218,7 +218,7 @@ def check_header(names: tuple[str, ...], version: Version) -> Iterator[FocusFind
     by_lower = {name.lower(): name for name in known}
     for name in names:
         if name in seen:
-            yield FocusFinding(0, name, None, "column", "the column stands twice; keep one")
+            yield FocusFinding(0, name, None, "column", "the file has this column twice; keep one")
         seen.add(name)
         if name in known:
             if custom_begun:

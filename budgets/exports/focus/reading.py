@@ -69,7 +69,7 @@ def _lines(text: TextIO, path: Path) -> FocusFile:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise FocusFileError(f"{path} is not UTF-8 text: {error}") from error
     if not first.strip():
-        raise FocusFileError(f"{path} is empty: not even a header is there")
+        raise FocusFileError(f"{path} is empty; it has no header row")
     return _json_lines(first, text) if first.lstrip().startswith("{") else _csv(first, text)
 
 

@@ -110,13 +110,13 @@ def draw(period: BillingPeriod) -> Drawing:
                 for line in part.lines
                 if line.kind is RowKind.LENDING_CREDIT
             ),
-            text=f"lending in {account.slug}",
+            text=f"lending in {account.name}",
             currency=book.currency,
         )
         funding += funding_item(
             RowKind.PREEMPTION_FUNDING,
             ((row.exact, Money.rounded(row.exact, currency=book.currency)) for row in credited),
-            text=f"preemptions in {account.slug}",
+            text=f"preemptions in {account.name}",
             currency=book.currency,
         )
         own_terms = terms.get(key) or BillingTerms()

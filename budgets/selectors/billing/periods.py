@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Min, Q, QuerySet
 
+from budgets.charging import RowKind
 from budgets.errors import NotAllowed
 from budgets.models import (
     Adjustment,
     BillingPeriod,
     BillingTerms,
+    Flavor,
     Interval,
     MeterState,
     RateCard,
     Statement,
     UsageRecord,
     User,
+    Workspace,
 )
 from budgets.selectors.billing.costs import facts_in
 from budgets.selectors.billing.documents import Drawing, accounts_of, draw, last_day
@@ -36,6 +39,7 @@ from budgets.selectors.roles import roles_of
 from budgets.units import Period
 
 MOST_DETAILS = 20
+_UNPRICED = {RowKind.FLOOR: "committed", RowKind.BURST: "burst", RowKind.LENDING_CREDIT: "lent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,11 @@ def billing_months(user: User, *, now: datetime | None = None) -> list[BillingPe
 
 
 def check_list(
-    period: BillingPeriod, *, drawing: Drawing | None = None, now: datetime | None = None
+    period: BillingPeriod,
+    *,
+    drawing: Drawing | None = None,
+    now: datetime | None = None,
+    clusters: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Everything that has to hold before a month is closed, in the order of the page.
 
@@ -94,23 +102,24 @@ def check_list(
         period: An open month.
         drawing: What :func:`draw` came to; drawn up here when absent.
         now: UTC; None for the present.
+        clusters: Slug → name, for the details; a cluster without one is called by its slug.
     """
-    drawn = drawing or draw(period)
+    drawn, names = drawing or draw(period), clusters or {}
     checks: list[tuple[str, str, Callable[[], Iterator[str]]]] = [
         ("over", "The month is over", lambda: _over(period, now or utc_now())),
         ("earlier", "The months before it are closed", lambda: _earlier(period)),
         (
             "complete",
             "Every cluster's facts are complete",
-            lambda: _complete(period, now or utc_now()),
+            lambda: _complete(period, now or utc_now(), names),
         ),
         ("identities", "The books of usage add up", lambda: identity_gaps(period)),
-        ("reconciled", "Nothing disagrees with the ledger", lambda: unsettled_in(period)),
-        ("undecided", "No use is undecided", lambda: _undecided(period)),
+        ("reconciled", "Nothing disagrees with the ledger", lambda: unsettled_in(period, names)),
+        ("undecided", "It is known which use is billed", lambda: _undecided(period, names)),
         ("priced", "Everything used or committed has a price", lambda: _unpriced(period, drawn)),
         ("exchange", "Exchange rates are recorded", lambda: _unexchanged(period, drawn)),
         ("approvals", "Nothing waits for approval", lambda: _approvals(period)),
-        ("reviewed", "Reviewed statements are what the facts say", lambda: _stale(period, drawn)),
+        ("reviewed", "Reviewed statements match the facts", lambda: _stale(period, drawn)),
     ]
     return tuple(Check(key, title, _first(found())) for key, title, found in checks)
 
@@ -156,7 +165,7 @@ def _first(details: Iterator[str]) -> tuple[str, ...]:
 
 def _over(period: BillingPeriod, now: datetime) -> Iterator[str]:
     if now < period.end:
-        yield f"It ends {period.end:%Y-%m-%d %H:%M} UTC."
+        yield f"The month ends on {period.end:%Y-%m-%d %H:%M} UTC."
 
 
 def _earlier(period: BillingPeriod) -> Iterator[str]:
@@ -171,11 +180,11 @@ def _earlier(period: BillingPeriod) -> Iterator[str]:
     )
     first = facts.order_by().aggregate(first=Min("hour"))["first"]
     if first is not None:
-        yield f"{month_at(first, period.zone).name} has use and is not closed; close it first."
+        yield f"{month_at(first, period.zone).name} has use and is not closed. Close it first."
     if BillingPeriod.objects.filter(
         zone=period.zone, closed_at__isnull=False, start__gt=period.start
     ).exists():
-        yield "A later month is closed already; what is left of this one is billed there."
+        yield "A later month is closed already. What is left of this one is billed there."
 
 
 def _facts_of(period: BillingPeriod) -> QuerySet[UsageRecord]:
@@ -184,49 +193,63 @@ def _facts_of(period: BillingPeriod) -> QuerySet[UsageRecord]:
     )
 
 
-def _complete(period: BillingPeriod, now: datetime) -> Iterator[str]:
+def _complete(period: BillingPeriod, now: datetime, names: Mapping[str, str]) -> Iterator[str]:
     states = list(MeterState.objects.order_by("cluster"))
     if not states:
         yield "No cluster has ever been metered."
     for row in states:
+        name = names.get(row.cluster, row.cluster)
         if row.complete_until is None or row.complete_until < period.end:
-            until = f"{row.complete_until:%Y-%m-%d %H:%M} UTC" if row.complete_until else "never"
-            why = row.message or ("it is late" if period.end <= now else "the month goes on")
-            yield f"{row.cluster} is complete until {until}: {why}."
+            until = "have never been complete"
+            if row.complete_until is not None:
+                until = f"are complete up to {row.complete_until:%Y-%m-%d %H:%M} UTC"
+            late = "the cluster is late" if period.end <= now else "the month has not ended"
+            yield f"The facts of {name} {until}: {row.message or late}."
         elif row.metered_until is None or row.metered_until < period.end:
-            yield f"{row.cluster} is not metered to the end of the month yet."
+            yield f"The use of {name} is not metered to the end of the month yet."
         elif row.dirty_from is not None and row.dirty_from < period.end:
-            yield f"{row.cluster} has changes from {row.dirty_from:%Y-%m-%d %H:%M} UTC to meter."
+            yield (
+                f"The use of {name} has changed since {row.dirty_from:%Y-%m-%d %H:%M} UTC and is "
+                "not metered again yet."
+            )
 
 
-def _undecided(period: BillingPeriod) -> Iterator[str]:
+def _undecided(period: BillingPeriod, names: Mapping[str, str]) -> Iterator[str]:
     rows = counted_intervals(period.start, period.end, kind=Interval.Kind.UNDECIDED).filter(
         Q(workspace__isnull=True) | Q(workspace__account__in=accounts_of(period.zone))
     )
     for cluster, namespace, workload in rows.order_by("pk").values_list(
         "cluster", "namespace", "workload"
     )[: MOST_DETAILS + 1]:
-        yield f"{namespace}/{workload} on {cluster}: which copy is billed is not known yet."
+        place = names.get(cluster, cluster)
+        yield f"It is not known yet whether {namespace}/{workload} on {place} is billed."
 
 
 def _unpriced(period: BillingPeriod, drawing: Drawing) -> Iterator[str]:
     if not drawing.currency and _facts_of(period).exists():
-        yield "No rate card is active; propose and activate one."
+        yield "No rate card is active. Propose and activate one."
+    if not drawing.unpriced:
+        return
+    flavors = dict(Flavor.objects.order_by().values_list("slug", "name"))
+    workspaces = dict(Workspace.objects.order_by().values_list("namespace", "name"))
     seen = set()
     for row in drawing.unpriced:
         if (row.workspace, row.flavor) not in seen:
             seen.add((row.workspace, row.flavor))
             yield (
-                f"{row.flavor} of {row.workspace} has no price for a part of the month "
-                f"({row.gpu_seconds} GPU-seconds of {row.kind.value})."
+                f"{flavors.get(row.flavor, row.flavor)} of "
+                f"{workspaces.get(row.workspace, row.workspace)} has no price for "
+                f"{row.gpu_seconds} {_UNPRICED[row.kind]} GPU-seconds of the month."
             )
 
 
 def _unexchanged(period: BillingPeriod, drawing: Drawing) -> Iterator[str]:
+    rows = accounts_of(period.zone).values_list("slug", "name")
+    names = dict(rows) if drawing.unexchanged else {}
     for account, currency in drawing.unexchanged:
         yield (
-            f"{account} is billed in {currency}: record {drawing.currency} to {currency} "
-            f"of {last_day(period)}."
+            f"{names.get(account, account)} is billed in {currency}. Record the exchange rate "
+            f"from {drawing.currency} to {currency} of {last_day(period)}."
         )
 
 
@@ -235,10 +258,11 @@ def _approvals(period: BillingPeriod) -> Iterator[str]:
         Q(period__name=period.name, period__zone=period.zone)
     )
     for row in waiting.select_related("account").order_by("pk"):
-        yield f"The adjustment of {row.amount:f} {row.currency} for {row.account.slug} waits."
+        amount = f"{row.amount:f} {row.currency}"
+        yield f"The adjustment of {amount} for {row.account.name} waits for approval."
     cards = RateCard.objects.filter(state=RateCard.State.PROPOSED, created_at__lt=period.end)
     for card in cards.order_by("pk"):
-        yield f"Rate card {card} waits; activate or withdraw it."
+        yield f"Rate card {card} waits for approval. Activate or withdraw it."
 
 
 def _stale(period: BillingPeriod, drawing: Drawing) -> Iterator[str]:
@@ -252,5 +276,5 @@ def _stale(period: BillingPeriod, drawing: Drawing) -> Iterator[str]:
     wanted = drawn_content(drawing) if rows else {}
     for row in rows:
         if statement_content(row) != wanted.get(row.account_id):
-            who = row.account.slug if row.account else "the platform"
-            yield f"The statement of {who} was reviewed before something changed; send it back."
+            who = row.account.name if row.account else "the platform"
+            yield f"Something changed after the statement of {who} was reviewed. Send it back."

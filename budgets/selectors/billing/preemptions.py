@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from budgets.charging import Item, Rates, RowKind
-from budgets.models import Interval, WorkloadUsage
+from budgets.models import Flavor, Interval, WorkloadUsage
 from budgets.selectors.billing.costs import tiered
 from budgets.selectors.billing.prices import PriceBook
 from budgets.selectors.fleet.places import at_places
@@ -61,6 +61,7 @@ def preemption_items(window: Period, book: PriceBook) -> dict[int, list[Item]]:
                 cost = price * loss.gpu_seconds / HOUR_S
                 sums[key] = (exact - cost, seconds + loss.gpu_seconds)
     found: dict[int, list[Item]] = {}
+    names = dict(Flavor.objects.order_by().values_list("slug", "name")) if sums else {}
     for (account, workspace, flavor, limit), (exact, seconds) in sorted(sums.items()):
         found.setdefault(account, []).append(
             Item(
@@ -69,7 +70,7 @@ def preemption_items(window: Period, book: PriceBook) -> dict[int, list[Item]]:
                 kind=RowKind.PREEMPTION_CREDIT,
                 exact=exact,
                 gpu_seconds=seconds,
-                text=f"{flavor}, within {limit} minutes",
+                text=f"{names.get(flavor, flavor)}, within {limit} minutes",
             )
         )
     return found

@@ -5,7 +5,7 @@ Source: issue 6, section 1; spec money, sections 1.3 to 1.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -72,8 +72,8 @@ class Reconciliation:
     gaps: tuple[str, ...]
 
 
-def unsettled_in(period: BillingPeriod) -> Iterator[str]:
-    """Unsettled discrepancies that reach into a period, in words."""
+def unsettled_in(period: BillingPeriod, names: Mapping[str, str]) -> Iterator[str]:
+    """Unsettled discrepancies that reach into a period, in words, with the names of clusters."""
     rows = Discrepancy.objects.filter(
         Q(end__isnull=True) | Q(end__gt=period.start),
         start__lt=period.end,
@@ -81,8 +81,9 @@ def unsettled_in(period: BillingPeriod) -> Iterator[str]:
     )
     for row in rows.order_by("start", "pk"):
         what = row.subject or row.flavor
-        place = f"{row.cluster}, {what}" if what else row.cluster
-        waits = " (its acceptance waits)" if row.state == Discrepancy.State.PROPOSED else ""
+        name = names.get(row.cluster, row.cluster)
+        place = f"{name}, {what}" if what else name
+        waits = " (waits for approval)" if row.state == Discrepancy.State.PROPOSED else ""
         yield f"{place}, from {row.start:%Y-%m-%d %H:%M} UTC: {row.message}{waits}"
 
 
@@ -211,12 +212,12 @@ def identity_gaps(period: BillingPeriod | Period) -> Iterator[str]:
         cursor.execute(WORKLOADS, bounds)
         for namespace, flavor, start, used, over in cursor.fetchall():
             yield (
-                f"{namespace}/{flavor} at {start}: workloads do not add up to the hour, "
+                f"{namespace}/{flavor} at {start}: the use of its workloads differs from the hour "
                 f"by {used} committed and {over} burst GPU-seconds."
             )
         cursor.execute(ACCOUNTS, bounds)
         for account, flavor, start, over, lent, borrowed in cursor.fetchall():
             yield (
-                f"account {account}/{flavor} at {start}: burst, lent and borrowed are off by "
-                f"{over}, {lent} and {borrowed} GPU-seconds."
+                f"account {account}/{flavor} at {start}: the account differs from its workspaces "
+                f"by {over} burst, {lent} lent and {borrowed} borrowed GPU-seconds."
             )

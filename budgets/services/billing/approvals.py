@@ -78,7 +78,7 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
             somebody who approves nothing yet.
     """
     if actor is None or author_id is None:
-        raise NotAllowed("Two people stand behind what moves money; the portal itself is none.")
+        raise NotAllowed("Two people have to agree on what moves money; the portal is not one.")
     held = approves_from(User.objects.get(pk=actor.pk))
     if held is not None:
         words = f"You cannot approve anything until {time_text(held)}, because {HELD}."
@@ -109,7 +109,7 @@ def propose(
         Rejected: Something stands in its way already, or the same waits.
     """
     if actor is None:
-        raise NotAllowed("A person proposes what moves money; the portal itself does not.")
+        raise NotAllowed("Only a person can propose what moves money; the portal itself cannot.")
     lock_billing()
     now = utc_now()
     parameters = {name: _plain(value) for name, value in given.items()}

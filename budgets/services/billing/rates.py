@@ -102,7 +102,7 @@ def propose_rate_card(
     """
     faults = currency_faults("currency", currency) or foreign_currency(currency)
     if floor_hours not in set(FloorHours):
-        message = f"{floor_hours!r} is none of actual, fixed_730."
+        message = f"{floor_hours!r} is not one of actual, fixed_730."
         faults.append(Fault("floor_hours", "unknown", message))
     rows, tiers = _rows_of(prices, faults)
     if not rows and account is None:
@@ -293,10 +293,10 @@ def _lost_prices(card: RateCard, valid_from: datetime) -> list[Fault]:
         everybody = card_in_force(None, valid_from)
         kept = {**kept, **(prices_of(everybody) if everybody else {})}
     lost = set(prices_of(before) if before else {}) - set(kept)
-    archived = set(Flavor.objects.filter(archived_at__isnull=False).values_list("slug", flat=True))
+    rows = Flavor.objects.filter(slug__in=lost, archived_at=None).order_by("slug")
     return [
-        Fault("prices", "price_lost", f"{flavor} had a price on card {before}; keep one for it.")
-        for flavor in sorted(lost - archived)
+        Fault("prices", "price_lost", f"{row.name} has a price on card {before}. Keep one for it.")
+        for row in rows
     ]
 
 

@@ -51,7 +51,7 @@ from budgets.models import (
 from budgets.services.billing.guards import lock_billing
 
 PUBLIC = "public:"
-UNSIGNED = "nobody signed it"
+UNSIGNED = "it has no signature"
 
 
 def sign(told: bytes) -> str:
@@ -81,7 +81,7 @@ def signature_problem(told: bytes, row: BillingPeriod | Seal) -> str:
     except ValueError:
         signature = b""
     is_signed = any(_is_by(key, signature, told) for key in ledger_keys())
-    return "" if is_signed else "its signature is by none of the keys"
+    return "" if is_signed else "none of the keys made its signature"
 
 
 def told_of_month(period: BillingPeriod) -> bytes:

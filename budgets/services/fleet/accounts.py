@@ -37,7 +37,7 @@ def create_account(actor: User | None, *, slug: str, name: str) -> Account:
     """Add a customer; the slug is for ever."""
     faults = []
     if slug in RESERVED_ACCOUNTS:
-        words = f"{slug} is kept for parts of a cluster, such as {slug}-system; choose another."
+        words = f"{slug} is kept for parts of a cluster, such as {slug}-system. Choose another."
         faults.append(Fault("slug", "reserved", words))
     account = Account(slug=slug, name=name)
     save_checked(account, also=faults)
@@ -104,11 +104,11 @@ def archive_account(actor: User | None, *, account: Account, reason: str) -> Acc
     row = Account.objects.select_for_update().get(pk=account.pk)
     open_ones = row.workspaces.filter(archived_at__isnull=True)
     faults = [
-        Fault("", "open_workspace", f"{namespace} is still open; archive it first.")
-        for namespace in open_ones.values_list("namespace", flat=True)
+        Fault("", "open_workspace", f"The workspace {name} is still open. Archive it first.")
+        for name in open_ones.values_list("name", flat=True)
     ]
     if Pool.objects.filter(account=row, archived_at__isnull=True).exists():
-        faults.append(Fault("", "open_pool", "Its pool is still open; archive it first."))
+        faults.append(Fault("", "open_pool", "The account's pool is still open. Archive it first."))
     reject_any(faults)
     with generations_follow(row.slug):
         PoolShare.objects.filter(account=row).delete()

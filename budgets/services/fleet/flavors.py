@@ -113,7 +113,7 @@ def archive_flavor(actor: User | None, *, flavor: Flavor, reason: str) -> Flavor
     faults = _promise_faults(row, field="")
     homes = Workspace.objects.filter(home_flavor=row, archived_at__isnull=True)
     faults += [
-        Fault("", "home_flavor", f"{workspace.namespace} has it as its home flavor.")
+        Fault("", "home_flavor", f"It is the home flavor of {workspace.name}. Change that first.")
         for workspace in homes
     ]
     reject_any(faults)
@@ -126,15 +126,18 @@ def archive_flavor(actor: User | None, *, flavor: Flavor, reason: str) -> Flavor
 def _promise_faults(flavor: Flavor, *, field: str) -> list[Fault]:
     """Name every workspace and pool that is promised some of it, now or later."""
     timeline = fleet_timeline(utc_now(), flavors=[flavor.slug])
-    holders = {
+    namespaces = {
         span.namespace
         for span in timeline.revisions
         if any(line.committed or line.ceiling for line in span.lines)
     }
-    holders |= {f"pool {span.holder}" for span in timeline.pool_amounts if span.gpus}
+    found = Workspace.objects.filter(namespace__in=namespaces).order_by("name", "pk")
+    pools = sorted({span.holder for span in timeline.pool_amounts if span.gpus})
+    holders = [f"The workspace {row.name}" for row in found]
+    holders += [f"The pool {holder}" for holder in pools]
     return [
-        Fault(field, "still_promised", f"{holder} has a promise of {flavor.slug}; end it first.")
-        for holder in sorted(holders)
+        Fault(field, "still_promised", f"{holder} has a promise of {flavor.name}. End it first.")
+        for holder in holders
     ]
 
 

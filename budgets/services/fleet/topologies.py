@@ -50,17 +50,18 @@ def give_topology(actor: User | None, *, flavor: Flavor, topology: Topology) -> 
     faults = []
     if row.topology is not None:
         words = (
-            f"{row.slug} has the topology {row.topology.slug}, and Kueue lets no flavor change it. "
+            f"{row.name} has the topology {row.topology.name}, and Kueue lets no flavor change it. "
             "Make a new flavor for the same nodes and move budgets there."
         )
         faults.append(Fault("topology", "has_topology", words))
     if not row.node_labels:
         words = (
-            f"{row.slug} has no node labels. Kueue finds nodes of a topology by labels: add one."
+            f"{row.name} has no node labels. Kueue finds nodes of a topology by labels: add one."
         )
         faults.append(Fault("topology", "no_labels", words))
     if topology.archived_at is not None or row.archived_at is not None:
-        faults.append(Fault("topology", "archived", "What is archived is not given a topology."))
+        words = "The flavor or the topology is archived. Choose another one."
+        faults.append(Fault("topology", "archived", words))
     reject_any(faults)
     # Queues change with it: what the host has counts in the flavor from now on.
     with generations_follow(*Account.objects.values_list("slug", flat=True)):
@@ -75,10 +76,8 @@ def archive_topology(actor: User | None, *, topology: Topology, reason: str) -> 
     """Put a topology away that no flavor has."""
     require_reason(reason)
     row = Topology.objects.select_for_update().get(pk=topology.pk)
-    using = row.flavors.filter(archived_at__isnull=True).values_list("slug", flat=True)
-    reject_any(
-        [Fault("", "in_use", f"Flavor {slug} has it; archive the flavor first.") for slug in using]
-    )
+    using = row.flavors.filter(archived_at__isnull=True).values_list("name", flat=True)
+    reject_any([Fault("", "in_use", f"{name} has it; archive the flavor first.") for name in using])
     with generations_follow():
         row.archived_at = utc_now()
         row.save(update_fields=["archived_at"])

@@ -101,7 +101,7 @@ def change_spend_rule(
     require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown:
-        words = f"{unknown[0]} of a rule does not change; remove the rule and set a new one."
+        words = f"The {unknown[0]} of a rule cannot be changed. Remove the rule and set a new one."
         raise Rejected.because(unknown[0], "not_changeable", words)
     budget, now = open_budget(rule.budget_id)
     workspace = budget.workspace
