@@ -26,7 +26,7 @@ WINDOW_S: Final = 60
 WHAT_IF, WHY, PREVIEW, EXPORT, UPLOAD = "what-if", "why", "preview", "export", "upload"
 MOST: Final[Mapping[str, tuple[int, str]]] = {
     WHAT_IF: (60, "what-if questions"),
-    WHY: (300, "looks at why a job waits"),
+    WHY: (300, "explanations of why a job waits"),
     PREVIEW: (240, "previews"),
     EXPORT: (60, "files"),
     UPLOAD: (60, "uploads"),

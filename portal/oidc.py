@@ -177,7 +177,7 @@ def _vouched(provider: Provider, claims: Mapping[str, Any]) -> Vouched:
 
 def _subject(claim: object) -> str:
     if not isinstance(claim, str) or not 0 < len(claim) <= 255 or not claim.isascii():
-        raise ValueError("the subject is no ASCII text of 1 to 255 characters")
+        raise ValueError("the subject is not an ASCII text of 1 to 255 characters")
     return claim
 
 

@@ -236,7 +236,8 @@ def _delete_job(
     owner = controller_of(live)
     if not owner:
         words = (
-            "No single job owns this workload; delete what it stands for where it was made: "
+            "This workload does not belong to a single job, so the portal cannot delete it. Find "
+            "what it was made for, and delete that: "
             f"kubectl -n {action.namespace} get workload {action.name} -o yaml"
         )
         return Attempt(State.FAILED, words)

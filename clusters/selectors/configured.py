@@ -60,7 +60,7 @@ def settings_of(document: Mapping[str, Any]) -> list[Setting]:
         (
             "waitForPodsReady.requeuingStrategy",
             "by the time of the eviction" if read.requeues_by_eviction else "by the first queueing",
-            "Where an evicted job stands in its queue.",
+            "Which place an evicted job gets in its queue.",
         ),
         (
             "resources.excludeResourcePrefixes",

@@ -84,7 +84,8 @@ def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None
     elif observed >= generation:
         state, words = "synced", "In force."
     elif health is None or not health.reachable or not is_fresh:
-        state, words = "lost", "This cluster does not answer. It follows when it is back."
+        state = "lost"
+        words = "This cluster does not answer. It gets the budget when it answers again."
     else:
         state, words = "pending", "It is being applied."
     return SyncPlace(

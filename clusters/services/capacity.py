@@ -24,12 +24,12 @@ def state_capacity(actor: User | None, *, cluster: str, flavor: Flavor, **window
     """
     require_admin(actor)
     lock_flavors([flavor.slug])
-    rows = Cluster.objects.active().only("slug", "role")
+    rows = Cluster.objects.active().only("slug", "name", "role")
     if flavor.slug in flavors_elsewhere(rows).get(cluster, ()):
+        name = next((row.name for row in rows if row.slug == cluster), cluster)
         message = (
-            f"{flavor.slug} has GPUs elsewhere already, and {cluster} is not part of that fleet: "
-            "a budget's burst limit would count twice. Make a flavor of its own for the GPUs "
-            "here, with "
+            f"{flavor.name} has GPUs elsewhere already, and {name} is not part of that fleet, so a "
+            "budget's burst limit would count twice. Make another flavor for the GPUs here, with "
             "the same labels."
         )
         raise Rejected.because("flavor", "stands_elsewhere", message)

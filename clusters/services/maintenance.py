@@ -302,9 +302,9 @@ def _faults(
         words = "Jobs run on workers; the manager only takes them in. Hold the budgets instead."
         faults.append(Fault("cluster", "not_a_worker", words))
     elif cluster is not None and cluster.state != Cluster.State.ACTIVE:
-        faults.append(Fault("cluster", "not_active", f"{cluster.slug} is being removed."))
+        faults.append(Fault("cluster", "not_active", f"{cluster.name} is being removed."))
     if flavor is not None and flavor.archived_at is not None:
-        faults.append(Fault("flavor", "archived", f"{flavor.slug} is archived."))
+        faults.append(Fault("flavor", "archived", f"{flavor.name} is archived."))
     faults += [
         Fault(name, "not_whole_seconds", "Give a time with its time zone, in whole seconds.")
         for name, instant in (("starts_at", starts_at), ("ends_at", ends_at))

@@ -129,8 +129,8 @@ def rotate_kubeconfig(
     _require_no_other(draft)
     if cluster.uid and table.uid != cluster.uid:
         message = (
-            f"It leads to a cluster with UID {table.uid or 'unknown'}; {cluster.slug} has "
-            f"{cluster.uid}. Give a kubeconfig of the same cluster, or register the other one."
+            f"It leads to a cluster with UID {table.uid or 'unknown'}, and {cluster.name} has the "
+            f"UID {cluster.uid}. Give a kubeconfig of the same cluster, or register the other one."
         )
         raise Rejected.because("kubeconfig", "other_cluster", message)
     with transaction.atomic():
@@ -242,12 +242,12 @@ def _require_no_other(row: Cluster) -> None:
 def _registered_already(found: Cluster, row: Cluster) -> Rejected:
     message = (
         f"This is the cluster {found.name} ({found.slug}), which is registered already. Give the "
-        f"kubeconfig of another cluster, or change the credential of {found.slug} on its page."
+        f"kubeconfig of another cluster, or renew the kubeconfig of {found.name} on its page."
     )
     if found.role != row.role:
         message += (
             f" A registered cluster keeps its role: to make a {row.role} of the {found.role} "
-            f"{found.slug}, de-register it first, which stops what runs there in workspaces."
+            f"{found.name}, de-register it first. That stops the jobs of workspaces there."
         )
     return Rejected.because("kubeconfig", "registered_already", message)
 

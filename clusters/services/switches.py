@@ -103,10 +103,10 @@ def set_guard(actor: User | None, *, cluster: Cluster, guard: str, reason: str =
     """
     if not cluster.is_manager:
         message = (
-            f"{cluster.slug} is a cluster of its own: the guard looks after dispatch, and nothing "
+            f"{cluster.name} is a cluster of its own. The guard looks after dispatch, and nothing "
             "is dispatched there."
             if cluster.is_single
-            else f"The guard is set on the manager; it looks after the worker {cluster.slug}, too."
+            else f"Set the guard on the manager. It looks after the worker {cluster.name}, too."
         )
         raise Rejected.because("guard", "not_a_manager", message)
     return _changed(actor, cluster, "cluster.guard", reason, guard=guard)

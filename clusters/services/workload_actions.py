@@ -201,9 +201,7 @@ def _require_edit(actor: User | None, namespaces: set[str]) -> None:
     roles = roles_for(actor)
     for workspace in Workspace.objects.filter(namespace__in=namespaces):
         if not roles.may_edit(workspace):
-            raise NotAllowed(
-                f"Only the owners of {workspace.namespace} and admins can act on its jobs."
-            )
+            raise NotAllowed(f"Only the owners of {workspace.name} and admins can act on its jobs.")
 
 
 def _waiting(states: Sequence[WorkloadState]) -> set[tuple[int, str]]:

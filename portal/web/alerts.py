@@ -190,7 +190,7 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
         arguments={"accounts": selectors.visible_accounts(user)},
         do=create,
         button="Add webhook",
-        said="From now on, {name} is told.",
+        said="The portal sends alerts to {name} from now on.",
     )
 
 

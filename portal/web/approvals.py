@@ -119,7 +119,7 @@ def _row(row: Proposal) -> dict[str, Any]:
 class DecisionForm(PortalForm):
     """Approve, or decline with a reason."""
 
-    reason = ReasonField(required=False, help_text="Asked for when it is declined.", **REASON)
+    reason = ReasonField(required=False, help_text="Needed to decline it.", **REASON)
 
 
 @page("GET", "POST")

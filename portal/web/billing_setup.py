@@ -121,7 +121,7 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
 class ApprovalForm(PortalForm):
     """Approve, or decline with a reason."""
 
-    reason = ReasonField(required=False, help_text="Asked for when it is declined.", **REASON)
+    reason = ReasonField(required=False, help_text="Needed to decline it.", **REASON)
 
 
 @page("GET", "POST")

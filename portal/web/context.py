@@ -51,6 +51,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "flavor_names": SimpleLazyObject(_flavor_names),
         "cluster_names": SimpleLazyObject(seen.cluster_names),
         "workspace_names": SimpleLazyObject(lambda: _workspace_names(request)),
+        "account_names": SimpleLazyObject(lambda: _account_names(request)),
     }
 
 
@@ -63,6 +64,15 @@ def _workspace_names(request: HttpRequest) -> dict[str, str]:
     """Namespace → name, of what the reader sees. One query."""
     user = getattr(request, "user", None)
     return selectors.workspace_names(user) if user is not None and user.is_authenticated else {}
+
+
+def _account_names(request: HttpRequest) -> dict[str, str]:
+    """Slug → name, of the accounts in which the reader sees something. One query."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    rows = selectors.visible_accounts(user, include_archived=True)
+    return dict(rows.values_list("slug", "name"))
 
 
 def _shell(request: HttpRequest) -> Shell | None:

@@ -240,7 +240,7 @@ def _cluster(today: seen.ClusterToday) -> Iterator[Need]:
     elif row.is_unreadable:
         yield need("trouble", "cannot be reached: no key opens its credential.", row.message)
     elif not row.is_reachable:
-        since = f" It was last heard of {ago(row.last_contact_at)}." if row.last_contact_at else ""
+        since = f" It last answered {ago(row.last_contact_at)}." if row.last_contact_at else ""
         words = "does not answer." if row.last_contact_at else "has not answered yet."
         yield need("trouble" if row.last_contact_at else "busy", words, f"{row.message}{since}")
     elif row.multikueue_active == "False":

@@ -97,7 +97,7 @@ def accounts(request: HttpRequest, user: User) -> HttpResponseBase:
         empty="There is no account yet. An account is a customer; accounts never lend to others.",
         form=setup_forms.AccountForm,
         do=lambda typed: promises.create_account(user, **typed),
-        said="Account {slug} is added. Next, say how many GPUs its owners may promise without "
+        said="Account {name} is added. Next, say how many GPUs its owners may promise without "
         "asking an admin.",
         to="/setup/accounts/{slug}/",
     )
@@ -179,7 +179,7 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
             "initial": {"account": chosen},
         },
         do=lambda typed: promises.create_workspace(user, **typed),
-        said="Workspace {slug} is added. Next, name its owner.",
+        said="Workspace {name} is added. Next, name its owner.",
         to="/setup/workspaces/{account.slug}-{slug}/",
         is_open=bool(chosen),
         guide="Workspace" if chosen else "",
@@ -226,7 +226,7 @@ def _weight(found: Account | Workspace, route: str, key: str, among: str) -> Sec
     return Section(
         key="weight",
         title="Fair sharing",
-        text="Where fair sharing is on, jobs of whoever borrows least by weight go first in "
+        text="Where fair sharing is on, jobs of those who borrow least by weight go first in "
         f"{among}.",
         columns=("Weight", "To change"),
         rows=[Row(shown, "See what another weight would do", url=reverse(route, args=[key]))],
@@ -281,7 +281,7 @@ def flavors(request: HttpRequest, user: User) -> HttpResponseBase:
         empty="There is no flavor yet. Describe the first kind of GPU node below.",
         form=setup_forms.FlavorForm,
         do=lambda typed: promises.create_flavor(user, **typed),
-        said="Flavor {slug} is added.",
+        said="Flavor {name} is added.",
     )
 
 

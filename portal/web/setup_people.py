@@ -248,8 +248,8 @@ def _labels(user: User) -> Section:
         title="Labels to group by",
         text="Use and costs can be grouped by these labels of jobs. The portal reads the labels "
         "of pod templates. It also reads a label of the job itself if the cluster's Kueue "
-        "Configuration names it under integrations.labelKeysToCopy. Jobs that were gone "
-        "before are without it.",
+        "Configuration names it under integrations.labelKeysToCopy. Jobs that ended "
+        "before do not have it.",
         columns=("Label",),
         rows=[Row(key, remove=str(pk)) for key, pk in kept_labels().items()],
         empty="No label is kept.",
@@ -287,7 +287,7 @@ def pools(request: HttpRequest, user: User) -> HttpResponseBase:
         form=setup_forms.PoolForm,
         arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: promises.create_pool(user, **typed),
-        said="Pool {slug} is added. Next, give it GPUs.",
+        said="Pool {name} is added. Next, give it GPUs.",
     )
 
 

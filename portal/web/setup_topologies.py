@@ -42,7 +42,7 @@ def topologies(request: HttpRequest, user: User) -> HttpResponseBase:
         form=setup_forms.TopologyForm,
         arguments={"offered": dict.fromkeys(("first", "second", "third"), keys)},
         do=lambda typed: promises.create_topology(user, **_levels_of(typed)),
-        said="Topology {slug} is added. Look at its domains, then give it to a flavor.",
+        said="Topology {name} is added. Look at its domains, then give it to a flavor.",
         to="/setup/topologies/{slug}/",
     )
 

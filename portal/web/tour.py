@@ -47,7 +47,7 @@ def tour(request: HttpRequest, user: User) -> HttpResponseBase:
 def _jobs(user: User) -> Iterator[Step]:
     yield Step(
         "A job that waits",
-        "Each waiting job says in a sentence what it lacks. Open one for its time line.",
+        "Each waiting job says in one sentence why it waits. Open one for its time line.",
         f"{reverse('jobs')}?phase=pending",
     )
     stopped = seen.newest_preempted(user)

@@ -36,7 +36,7 @@ def test_guard_of_a_worker_is_refused_with_the_way_out(people: People, hub: Clus
     add_cluster("gpu-east")
     answer = people.send("admin", "PATCH", "clusters/gpu-east/settings", {"guard": "cure"})
     assert answer.status_code == 422
-    assert "set on the manager" in str(answer.json())
+    assert "Set the guard on the manager" in str(answer.json())
 
 
 def test_cluster_answers_with_incidents_and_the_way_of_nominating(people: People, hub: Cluster):

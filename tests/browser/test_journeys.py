@@ -141,7 +141,7 @@ def test_owner_sees_the_bars_and_changes_the_budget(visit, busy: SmallFleet):
     expect(panel.get_by_text("cannot be saved")).to_be_visible()
     expect(page.locator("#id_ceiling_error")).to_contain_text("below the 24 committed")
     page.get_by_label("Burst limit", exact=True).fill("40")
-    expect(panel.get_by_text("live at once")).to_be_visible()
+    expect(panel.get_by_text("starts at once")).to_be_visible()
     expect(page.locator("#id_ceiling_error")).to_be_hidden()
     expect(panel.get_by_text("The largest single job can have")).to_be_visible()
     expect(panel.get_by_text("24 here, 16 now")).to_be_visible()
@@ -217,7 +217,7 @@ def test_owner_changes_a_budget_without_scripts(visit, busy: SmallFleet):
     page.get_by_label("Committed", exact=True).fill("8")
     page.get_by_label("Burst limit", exact=True).fill("16")
     page.get_by_role("button", name="Look at the consequences").click()
-    expect(page.locator("#consequences").get_by_text("live at once")).to_be_visible()
+    expect(page.locator("#consequences").get_by_text("starts at once")).to_be_visible()
     assert BudgetRevision.objects.count() == 1
 
     page.get_by_role("button", name="Save budget").click()
@@ -287,7 +287,7 @@ def test_admin_sets_up_decides_and_looks_after_clusters(visit, busy: SmallFleet)
     page.get_by_label("Slug").fill("initech")
     page.get_by_label("Name").fill("Initech")
     page.get_by_role("button", name="Add account").click()
-    expect(page.get_by_text("Account initech is added")).to_be_visible()
+    expect(page.get_by_text("Account Initech is added")).to_be_visible()
     watched.check()
     watched.keep("admin-accounts")
 

@@ -115,7 +115,7 @@ def test_capacity_of_a_flavor_of_another_fleet_is_refused(fleet: SmallFleet, lab
         services.state_capacity(fleet.admin, cluster="lab", flavor=fleet.flavors["h100"], gpus=8)
     [fault] = rejected.value.faults
     assert fault.code == "stands_elsewhere"
-    assert "Make a flavor of its own" in fault.message
+    assert "Make another flavor" in fault.message
     assert not Capacity.objects.filter(cluster="lab").exists()
     with pytest.raises(NotAllowed):
         services.state_capacity(fleet.owner, cluster="lab", flavor=fleet.flavors["l4"], gpus=8)
@@ -226,4 +226,4 @@ def test_a_registered_cluster_keeps_its_role_and_the_way_to_another_is_told(
         services.register_cluster(fleet.admin, slug="lab", role="single", **wish)
         with pytest.raises(Rejected) as rejected:
             services.register_cluster(fleet.admin, slug="hub", role="manager", **wish)
-    assert "to make a manager of the single lab, de-register it first" in str(rejected.value)
+    assert "to make a manager of the single Lab, de-register it first" in str(rejected.value)

@@ -158,7 +158,7 @@ def test_check_answers_a_part_with_faults_out_of_band_and_saves_nothing(visitors
 def test_check_tells_state_reach_and_largest_job(visitors: Visitors):
     text = visitors["owner"].post(CHECK, typed(visitors), **HTMX).content.decode()
 
-    assert "live at once" in text
+    assert "starts at once" in text
     assert "The largest single job can have" in text
     assert "h100-spot" in text
 
@@ -208,7 +208,7 @@ def test_looking_works_without_scripts(visitors: Visitors):
 
     text = answer.content.decode()
     assert answer.status_code == 200
-    assert "<html" in text and "live at once" in text
+    assert "<html" in text and "starts at once" in text
     assert in_force(visitors) is None
 
 

@@ -88,7 +88,7 @@ def test_admin_sets_the_guard_with_a_reason_and_it_is_audited(visitors: Visitors
 
 def test_guard_is_set_by_admins_on_managers_to_known_values(visitors: Visitors, manager: Cluster):
     worker = Cluster.objects.get(slug="gpu-east")
-    with pytest.raises(Rejected, match="set on the manager"):
+    with pytest.raises(Rejected, match="Set the guard on the manager"):
         services.set_guard(None, cluster=worker, guard="cure")
     with pytest.raises(Rejected):
         services.set_guard(None, cluster=manager, guard="loud")

@@ -73,7 +73,7 @@ def test_page_says_who_goes_first_and_why(shared: Visitors):
 
 
 def test_nobody_keeps_the_numbers_up_to_date_without_a_shift(shared: Visitors):
-    stale = "Nobody keeps these numbers up to date"
+    stale = "These numbers are not up to date"
     assert stale in shared.text("admin", PAGE)
     now = timezone.now()
     run = {"role": "shadow", "holder": "x", "started_at": now}

@@ -53,7 +53,7 @@ def test_capacity_of_it_can_be_stated_and_is_refused_where_the_flavor_stands_els
     typed = {"section": "stated", "cluster": "lab", "flavor": "h100", "gpus": "8"}
     answer = visitors["admin"].post("/setup/capacity/", typed)
     assert answer.status_code == 422
-    assert "Make a flavor of its own" in answer.text
+    assert "Make another flavor" in answer.text
 
 
 def test_workspace_says_where_its_jobs_are_submitted(visitors: Visitors, fleet: SmallFleet) -> None:

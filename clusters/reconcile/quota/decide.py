@@ -120,7 +120,7 @@ def decide_wanted(key: Key, wanted: Document, live: Document | None, policy: Pol
         return _missing(key, wanted, owner, policy)
     refusal = _refusal(key, live, policy)
     if refusal and _is_shared(key, live):
-        return Decision(key, Step.NOTHING, wanted, owner, message="Shared: somebody else made it.")
+        return Decision(key, Step.NOTHING, wanted, owner, message="Somebody else created it.")
     if refusal:
         return Decision(key, Step.REFUSE, wanted, owner, message=refusal)
     found = diff.changes(wanted, live)

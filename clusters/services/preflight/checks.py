@@ -38,7 +38,7 @@ STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class PreflightTable:
-    """Everything that was looked at, at one instant."""
+    """Everything that a preflight checked, at one moment."""
 
     checked_at: datetime
     rows: tuple[PreflightRow, ...]
@@ -170,13 +170,13 @@ def mode_faults(slug: str, role: str, mode: str) -> list[Fault]:
         return []
     if (role, mode) == (Cluster.Role.WORKER, Cluster.Mode.PORTAL):
         words = (
-            f"The manager {other.slug} is in kueue mode: its Kueue can only dispatch to "
+            f"On the manager {other.name} Kueue decides, and Kueue can only dispatch to "
             "workers that run Kueue, too."
         )
     elif (role, mode) == (Cluster.Role.MANAGER, Cluster.Mode.KUEUE):
         words = (
-            f"The worker {other.slug} is in portal mode: a manager's Kueue can only dispatch "
-            "to workers that run Kueue, too."
+            f"On the worker {other.name} the portal decides, and a manager's Kueue can only "
+            "dispatch to workers that run Kueue, too."
         )
     return [Fault("mode", "matrix", words)] if words else []
 

@@ -129,7 +129,7 @@ def proof_row(proof: probes.KueueProof, signs: Sequence[str], cluster: Cluster) 
     if proof.is_alive is None:
         return PreflightRow("Kueue controller", WARN, words, "Look at Kueue's own pods and logs.")
     advice = (
-        "Two writers on one status would fight: use kueue mode, or stop Kueue."
+        "Kueue and the portal would both write the same status. Let Kueue decide, or stop Kueue."
         if proof.is_alive
         else "Without a controller nothing is admitted in kueue mode: start Kueue, or change mode."
     )
