@@ -14,7 +14,7 @@ from tests import architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-LINKING = (PAGE, ROOT / "docs" / "security.md")
+LINKING = (PAGE, ROOT / "docs" / "pages.md", ROOT / "docs" / "security.md")
 # [what is said](../clusters/reconcile/shift.py "run_shift")
 LINK = re.compile(r'\]\((\.\./[\w/.]+\.py)(?: "([\w.]+)")?\)')
 

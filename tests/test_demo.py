@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
@@ -18,10 +12,9 @@ from sqlite3 import connect
 import pytest
 
 from tests.controlplane.processes import free_port
+from tests.demos import copied, running, start
 from tests.waiting import PATIENCE_S, eventually
 
-ROOT = Path(__file__).resolve().parent.parent
-READY = re.compile(r"ready after (\d+) s:\s+(http://127\.0\.0\.1:\d+)")
 pytestmark = pytest.mark.embedded
 
 
@@ -44,80 +37,32 @@ def descendants(pid: int) -> set[int]:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Iterator[Path]:
-    """A copy of what the demo runs, so that its data folder is the test's own."""
-    for name in ("portal", "budgets", "clusters", "templates", "static"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "manage.py", tmp_path)
-    yield tmp_path
-
-
-def environment() -> dict[str, str]:
-    """Without what the test run itself sets."""
-    ours = ("PORTAL_", "DATABASE_URL", "CELERY_", "DJANGO_SETTINGS_MODULE", "PYTEST_")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-
-
-def start(checkout: Path, port: int, clusters: str = "fleet") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "portal.demo", "--port", str(port), "--clusters", clusters],
-        cwd=checkout,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def read_until_ready(process: subprocess.Popen[str]) -> tuple[int, str]:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        found = READY.search(line)
-        if found:
-            return int(found[1]), found[2]
-    raise AssertionError("the demo ended: " + "".join(lines[-20:]))
+def checkout(tmp_path: Path) -> Path:
+    return copied(tmp_path)
 
 
 def test_demo_starts_answers_and_leaves_nothing_behind(checkout: Path) -> None:
-    process = start(checkout, free_port())
-    try:
-        seconds, address = read_until_ready(process)
-        with urllib.request.urlopen(f"{address}/readyz", timeout=PATIENCE_S) as answer:
+    with running(checkout) as demo:
+        with urllib.request.urlopen(f"{demo.address}/readyz", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
-        family = descendants(process.pid)
+        family = descendants(demo.process.pid)
         assert len(family) >= 6
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.process.wait(PATIENCE_S) == 0
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
-        assert seconds < 120  # beside other tests; alone it is a fifth of that
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        assert demo.seconds < 120  # beside other tests; alone it is a fifth of that
 
 
 def test_demo_of_one_cluster_runs_its_jobs_there(checkout: Path) -> None:
-    process = start(checkout, free_port(), "one")
-    try:
-        read_until_ready(process)
+    with running(checkout, "one") as demo:
         eventually(lambda: "running" in phases(checkout), why=lambda: str(phases(checkout)))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
-        again = start(checkout, free_port())
-        output, _ = again.communicate(timeout=PATIENCE_S)
-        assert output.strip() == (
-            "demo: its data belongs to other clusters; delete it first: make demo-reset"
-        )
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.process.wait(PATIENCE_S) == 0
+    again = start(checkout, free_port())
+    output, _ = again.communicate(timeout=PATIENCE_S)
+    assert output.strip() == (
+        "demo: its data belongs to other clusters; delete it first: make demo-reset"
+    )
 
 
 def phases(checkout: Path) -> set[str]:

@@ -15,9 +15,12 @@ OF_COLOR = "cat.color"
 # Off unless it is asked for, though WCAG 2.2 AA (2.5.8) wants it.
 ALSO = "target-size"
 STILL = """
-() => {
-  for (const name of ["htmx:beforeRequest", "htmx:beforeSwap"])
-    document.addEventListener(name, (event) => event.preventDefault());
+(isStill) => {
+  if (window.axeStill === undefined)
+    for (const name of ["htmx:beforeRequest", "htmx:beforeSwap"])
+      document.addEventListener(name, (event) => { if (window.axeStill) event.preventDefault(); });
+  window.axeStill = isStill;
+  return window.axe === undefined;
 }
 """
 LOOK = """
@@ -45,18 +48,22 @@ async ([tag, also]) => {
 """
 
 
-def start(page: Page) -> None:
-    """Bring the script into the document that is open; what asks again by itself stands still."""
-    page.evaluate(STILL)
-    page.evaluate(AXE_SCRIPT)
+def in_both_schemes(page: Page) -> tuple[dict[str, list[str]], set[str]]:
+    """All rules in the light scheme, and those of color once more in the dark one.
 
+    What asks again by itself stands still meanwhile.
 
-def look(page: Page, tag: str = "") -> tuple[list[str], set[str]]:
-    """What breaks a rule, in words, and the rules that were asked.
-
-    Args:
-        page: With the script in it.
-        tag: Only the rules of this tag.
+    Returns:
+        Scheme → what breaks a rule there, in words, if anything; and the rules that were asked.
     """
-    found = page.evaluate(LOOK, [tag, ALSO])
-    return found["faults"], set(found["rules"])
+    if page.evaluate(STILL, True):
+        page.evaluate(AXE_SCRIPT)
+    faults, asked = {}, set[str]()
+    for scheme, tag in (("light", ""), ("dark", OF_COLOR)):
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate(LOOK, [tag, ALSO])
+        faults[scheme] = found["faults"]
+        asked |= set(found["rules"])
+    page.emulate_media(color_scheme="light")
+    page.evaluate(STILL, False)
+    return {scheme: found for scheme, found in faults.items() if found}, asked

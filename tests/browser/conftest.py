@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,25 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.accessibility import findings
+from tests.browser.windows import ARGUMENTS, MISSING, SIZES, chromium_path
 from tests.builders import PASSWORD, SmallFleet
 from tests.controlplane.processes import free_port
 from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCREENSHOTS = ROOT / "artifacts" / "screenshots"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,9 +40,16 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 
 
 @pytest.fixture(scope="session")
-def server(django_db_setup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server looks for the files of exports."""
+    return tmp_path_factory.mktemp("spool")
+
+
+@pytest.fixture(scope="session")
+def server(django_db_setup, tmp_path_factory: pytest.TempPathFactory, spool: Path) -> Iterator[str]:
     """The portal as it is served for real, on the database of the tests; yields its address."""
-    with serving(tmp_path_factory.mktemp("static"), free_port()) as address:
+    settings = {"PORTAL_SPOOL_FOLDER": str(spool), "KUEUE_PROOF_SECONDS": "0.2"}
+    with serving(tmp_path_factory.mktemp("static"), free_port(), **settings) as address:
         yield address
 
 
@@ -98,11 +97,11 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    path = chromium_path()
     if path is None:
         if os.environ.get("CI", "").lower() == "true":
-            pytest.fail("no chromium: install Debian's chromium, or set CHROMIUM to its path")
-        pytest.skip("no chromium: install Debian's chromium, or set CHROMIUM to its path")
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
     # Playwright's loop runs in this thread, and Django would take it for an async caller.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     expect.set_options(timeout=1000 * PATIENCE_S)  # milliseconds
@@ -143,10 +142,10 @@ class Watched:
         self.page.goto(self.base + address)
         return self.page
 
-    def sign_in(self, username: str) -> Page:
+    def sign_in(self, username: str, password: str = PASSWORD) -> Page:
         self.open("/login/")
         self.page.get_by_label("Username").fill(username)
-        self.page.get_by_label("Password").fill(PASSWORD)
+        self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(f"{self.base}/")
         return self.page
@@ -157,10 +156,10 @@ class Watched:
         sections.locator("summary", has_text=menu).click()
         sections.get_by_role("link", name=entry, exact=True).click()
 
-    def keep(self, name: str) -> None:
+    def keep(self, name: str, folder: Path = SCREENSHOTS) -> None:
         """Screenshot of the whole page, an artifact of the run."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=folder / f"{name}.png", full_page=True)
 
     def check(self) -> None:
         """What a reader with a keyboard, a screen reader or a phone would trip over."""
@@ -181,23 +180,50 @@ def visit(
     chromium: Browser, server: str, transactional_db, fleet: SmallFleet
 ) -> Iterator[Callable[..., Watched]]:
     """``visit(phone=True, dark=True, scripts=False)`` opens a watched page."""
+    with visiting(chromium, server) as open_one:
+        yield open_one
+
+
+@contextlib.contextmanager
+def visiting(chromium: Browser, base: str) -> Iterator[Callable[..., Watched]]:
+    """Pages of a server, closed at the end; what went wrong on any of them fails then."""
     opened: list[tuple[BrowserContext, Watched]] = []
 
     def open_one(*, phone: bool = False, dark: bool = False, scripts: bool = True) -> Watched:
         context = chromium.new_context(
-            viewport={"width": 390, "height": 844} if phone else {"width": 1360, "height": 900},
+            viewport=SIZES["phone" if phone else "desk"],
             color_scheme="dark" if dark else "light",
             java_script_enabled=scripts,
             reduced_motion="reduce",
             accept_downloads=True,
         )
         context.set_default_timeout(1000 * PATIENCE_S)
-        watched = Watched(context, server)
+        watched = Watched(context, base)
         opened.append((context, watched))
         return watched
 
-    yield open_one
-    problems = [problem for _, watched in opened for problem in watched.unexpected()]
-    for context, _ in opened:
-        context.close()
+    try:
+        yield open_one
+        problems = [problem for _, watched in opened for problem in watched.unexpected()]
+    finally:
+        for context, _ in opened:
+            context.close()
     assert problems == []
+
+
+@pytest.fixture
+def thawed(transactional_db) -> Iterator[None]:
+    """Rows that the database lets nobody remove are gone with the test all the same."""
+    yield
+    if connection.vendor != "sqlite":
+        return  # other databases empty a table without asking a trigger
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        triggers = cursor.fetchall()
+        for name, _ in triggers:
+            cursor.execute(f'DROP TRIGGER "{name}"')
+        try:
+            call_command("flush", interactive=False, verbosity=0, inhibit_post_migrate=True)
+        finally:
+            for _, sql in triggers:
+                cursor.execute(sql)

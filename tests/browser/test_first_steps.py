@@ -1,0 +1,130 @@
+"""From an empty portal to the first budget, and a cluster that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from budgets import services
+from budgets.models import Budget
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
+from clusters.devcluster.server import DevServer
+from clusters.models import Cluster
+from tests.browser.conftest import Watched, visiting
+from tests.builders import PASSWORD
+
+# Two minutes for a person who types one of them in six seconds.
+MOST_FIELDS = 20
+
+
+@pytest.fixture
+def cluster() -> Iterator[DevServer]:
+    with DevServer(DevCluster(ClusterOptions(name="gpu-east"))) as server:
+        yield server
+
+
+@pytest.fixture
+def empty(chromium: Browser, server: str, transactional_db) -> Iterator[Callable[..., Watched]]:
+    """A portal with its first admin and nothing else."""
+    services.create_first_admin(username="ada", email="ada@example.org", password=PASSWORD)
+    with visiting(chromium, server) as visit:
+        yield visit
+
+
+def fill(page: Page, **typed: str) -> int:
+    """Type into fields by the end of their names; how many."""
+    for name, value in typed.items():
+        field = page.locator(f"main form [name={name}]:visible").first
+        if field.evaluate("field => field.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    return len(typed)
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def register(page: Page, kubeconfig: str, **place: str) -> int:
+    """Through the form, up to its last button."""
+    page.get_by_label("Paste a kubeconfig").fill(kubeconfig)
+    press(page, "Read it")
+    page.get_by_label("The portal: only Kueue's CRDs are there").check()
+    count = fill(page, **place)
+    press(page, "Register and check")
+    return count + 2
+
+
+def test_set_up_leads_from_nothing_to_the_first_budget(empty, cluster: DevServer):
+    watched = empty()
+    page = watched.sign_in("ada")
+    expect(page.get_by_text("Nothing is set up yet")).to_be_visible()
+    watched.check()
+    watched.keep("first-empty")
+    page.get_by_role("link", name="Set the portal up").click()
+    set_up = page.get_by_role("link", name="Set-up", exact=True).first
+    do_this = page.get_by_role("link", name="Do this now")
+    step = page.locator(".guide [aria-current=step]")
+
+    do_this.click()
+    typed = fill(page, slug="h100", name="H100", node_labels="gpu=h100")
+    press(page, "Add flavor")
+    expect(page.get_by_text("Flavor h100 is added")).to_be_visible()
+
+    watched.choose("Platform", "Clusters")
+    page.get_by_role("link", name="Register the first cluster").click()
+    typed += register(page, cluster.kubeconfig, slug="gpu-east", name="GPU east")
+    expect(page.get_by_text("GPU east is registered")).to_be_visible()
+    expect(page.locator("#preflight")).to_contain_text("Checked")
+    watched.check()
+    watched.keep("first-registered")
+
+    watched.choose("Platform", "Set-up")
+    page.get_by_role("link", name="Capacity", exact=True).click()
+    typed += fill(page, cluster="gpu-east", flavor="h100", gpus="16")
+    press(page, "State capacity")
+    expect(page.get_by_role("row", name="gpu-east")).to_be_visible()
+
+    set_up.click()
+    do_this.click()
+    typed += fill(page, slug="acme", name="Acme")
+    press(page, "Add account")
+    expect(step).to_have_text("Envelope")
+    typed += fill(page, flavor="h100", committed="16", ceiling="16")
+    press(page, "Set envelope")
+    expect(step).to_have_text("Workspace")
+    typed += fill(page, slug="vision", name="Vision", home_flavor="h100")
+    press(page, "Add workspace")
+    expect(step).to_have_text("Owner")
+    watched.check()
+    watched.keep("first-owner")
+    typed += fill(page, user="ada")
+    press(page, "Make owner")
+    expect(page.get_by_role("heading", name="Change the budget")).to_be_visible()
+    typed += fill(page, committed="8", ceiling="16", reason="the first one")
+    press(page, "Save budget")
+    expect(page.get_by_text("Revision 1 is saved")).to_be_visible()
+    watched.check()
+
+    assert Budget.objects.get().in_force is not None
+    assert typed <= MOST_FIELDS
+
+
+def test_the_same_cluster_is_refused_under_another_name(empty, cluster: DevServer):
+    watched = empty()
+    watched.expected.append("422")
+    watched.sign_in("ada")
+    page = watched.open("/clusters/register/")
+    register(page, cluster.kubeconfig, slug="gpu-east", name="GPU east")
+    expect(page.get_by_text("GPU east is registered")).to_be_visible()
+
+    watched.open("/clusters/register/")
+    register(page, cluster.kubeconfig, slug="another", name="Another")
+
+    expect(page.get_by_role("alert")).to_contain_text("GPU east (gpu-east)")
+    watched.check()
+    watched.keep("first-registered-twice")
+    assert [row.slug for row in Cluster.objects.all()] == ["gpu-east"]
