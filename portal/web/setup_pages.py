@@ -155,7 +155,8 @@ def sections_page(
     for section in sections:
         if section.form is not None and section.bound is None:
             section.bound = section.form(auto_id=f"id_{section.key}_%s", **section.arguments)
-    first = next((row for row in sections if row.bound is not None and not row.folds), None)
+    shown = [row for row in sections if row.bound is not None and (row.is_open or not row.folds)]
+    first = shown[0] if shown else None
     context = {
         "title": title,
         "headline": headline,

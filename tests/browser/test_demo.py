@@ -129,7 +129,7 @@ def closed_month(cast: Cast) -> None:
     expect(page.locator(".headline")).to_contain_text("nothing in it changes any more")
     papers = part(page, "Statements")
     states = papers.locator("tbody .tag").all_text_contents()
-    assert len(states) >= 2 and set(states) == {"issued"}
+    assert len(states) >= 2 and set(states) == {"Issued"}
     assert [sum(amounts(papers.locator("tbody td.num")))] == amounts(papers.locator("tfoot .num"))
     finance.shows("month-closed")
 

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from budgets import services
+from clusters.models import ClusterHealth
 from tests.billing.conftest import active_card
 from tests.browser.test_journeys import busy
 from tests.builders import SmallFleet, line
@@ -18,7 +19,10 @@ __all__ = ["busy"]  # a fixture
 
 def test_admin_sees_at_one_glance_what_needs_somebody(visit, busy: SmallFleet):
     busy.revise(busy.vision, line("h100", 40), actor=busy.owner, reason="the big run")
-    services.set_capacity(None, cluster="gpu-east", flavor=busy.flavors["h100"], gpus=8)
+    for cluster in ("gpu-east", "gpu-west"):
+        services.set_capacity(None, cluster=cluster, flavor=busy.flavors["h100"], gpus=4)
+    # Asked lately, for as long as this takes.
+    ClusterHealth.objects.update(checked_at=datetime.now(UTC) + timedelta(minutes=10))
     watched = visit()
     page = watched.sign_in("ada")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
