@@ -76,6 +76,23 @@ def test_an_older_budget_comes_back(visit, busy: SmallFleet):
     assert BudgetRevision.objects.get(number=3).restored_from == 1
 
 
+def test_a_budget_is_undone_by_who_saved_it(visit, busy: SmallFleet):
+    watched = visit()
+    watched.sign_in("olga")
+    page = watched.open("/workspaces/acme-vision/budget/")
+    page.get_by_label("Committed", exact=True).fill("20")
+    page.get_by_label("Reason", exact=True).fill("a slip of the hand")
+    page.get_by_role("button", name="Save budget").click()
+    undo = page.get_by_role("button", name="Undo revision 2")
+    expect(undo).to_be_visible()
+    watched.check()
+    watched.keep("owner-undo")
+    undo.click()
+    expect(page.get_by_text("Revision 2 is undone")).to_be_visible()
+    expect(page.get_by_text("of 16 committed").first).to_be_visible()
+    watched.check()
+
+
 def test_a_button_says_what_becomes_of_jobs(visit, busy: SmallFleet):
     watched = visit()
     watched.sign_in("ada")
