@@ -21,7 +21,7 @@ def test_a_spend_cap_is_a_sentence(visit, busy: SmallFleet):
     page.get_by_role("link", name="Vision").click()
     page.get_by_role("link", name="Spend caps").first.click()
     form = page.locator("#add")
-    grace = form.get_by_label("Grace, minutes")
+    grace = form.get_by_label("Grace period, minutes")
     expect(grace).to_be_hidden()
     form.get_by_label("What happens").select_option("hold_and_drain")
     expect(grace).to_be_visible()

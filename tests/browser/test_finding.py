@@ -90,7 +90,7 @@ def test_owner_learns_in_two_clicks_what_a_run_cost(visit, thawed, busy: SmallFl
     page = watched.sign_in("olga")
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_role("link", name="train-0").click()
-    expect(page.locator(".headline")).to_contain_text(re.compile(r"cost \d+\.\d\d EUR"))
+    expect(page.locator(".headline")).to_contain_text(re.compile(r"cost\s+\d+\.\d\d EUR"))
     expect(page.locator("#cost tfoot")).to_be_visible()
     watched.check()
     watched.keep("owner-job-cost")

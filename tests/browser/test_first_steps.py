@@ -64,7 +64,7 @@ def test_set_up_leads_from_nothing_to_the_first_budget(empty, cluster: DevServer
     expect(page.get_by_text("Nothing is set up yet")).to_be_visible()
     watched.check()
     watched.keep("first-empty")
-    page.get_by_role("link", name="Set the portal up").click()
+    page.get_by_role("link", name="Set up the portal").click()
     set_up = page.get_by_role("link", name="Set-up", exact=True).first
     do_this = page.get_by_role("link", name="Do this now")
     step = page.locator(".guide [aria-current=step]")

@@ -96,7 +96,7 @@ def test_prices_hold_once_a_second_person_agrees(visit, thawed, fleet: SmallFlee
     fin.check()
     page.get_by_role("button", name="Propose it").click()
     tried = part(page, f"Tried on {last.name}")
-    expect(tried.locator("tfoot")).to_contain_text("Together")
+    expect(tried.locator("tfoot")).to_contain_text("Total")
     fin.check()
     fin.keep("finance-card-tried")
     page.locator("[name=valid_from]").fill(f"{month_at(now).end:%Y-%m-%dT%H:%M}")
