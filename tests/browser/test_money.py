@@ -17,6 +17,7 @@ from budgets.services.exports.runs import run_exports
 from tests.billing.conftest import active_card, held, meter, promise, store
 from tests.browser.test_journeys import use_of_a_week
 from tests.builders import SmallFleet, line, second_of_finance
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -99,8 +100,11 @@ def test_prices_hold_once_a_second_person_agrees(visit, thawed, fleet: SmallFlee
     expect(tried.locator("tfoot")).to_contain_text("Total")
     fin.check()
     fin.keep("finance-card-tried")
-    page.locator("[name=valid_from]").fill(f"{month_at(now).end:%Y-%m-%dT%H:%M}")
-    page.get_by_role("button", name="Propose to activate it").click()
+    activate = page.locator("form", has=page.get_by_role("button", name="Propose to activate it"))
+    activate.get_by_label("From", exact=True).fill(f"{month_at(now).end:%Y-%m-%dT%H:%M}")
+    activate.get_by_label("Reason", exact=True).fill("Power costs more")
+    activate.get_by_role("button").click()
+    page.locator("main").get_by_role("link", name=re.compile("Dearer")).first.click()
     page.get_by_role("link", name="it waits for approval").click()
     expect(page.get_by_role("button", name="Take it back")).to_be_visible()
     expect(page.get_by_role("button", name="Approve it")).to_have_count(0)
@@ -112,9 +116,10 @@ def test_prices_hold_once_a_second_person_agrees(visit, thawed, fleet: SmallFlee
     fay.check()
     fay.keep("finance-approves")
     page.get_by_role("button", name="Approve it").click()
+    dearer = RateCard.objects.filter(name="Dearer")
+    assert eventually(lambda: dearer.get().state == "active")
+    assert dearer.get().valid_from == month_at(now).end
     expect(page.get_by_text("Approved").first).to_be_visible()
-    card = RateCard.objects.get(name="Dearer")
-    assert (card.state, card.valid_from) == ("active", month_at(now).end)
 
 
 def test_a_file_is_previewed_written_and_fetched(visit, march: SmallFleet, settings, spool: Path):
