@@ -59,7 +59,9 @@ def test_every_row_of_what_happens_when_has_a_link() -> None:
 
 
 def test_every_promise_of_security_names_its_test() -> None:
-    promised = (ROOT / "docs" / "security.md").read_text().partition("## What is not promised yet")[0]
+    promised = (
+        (ROOT / "docs" / "security.md").read_text().partition("## What is not promised yet")[0]
+    )
     # The answers of real API servers are no promises: one of those above them names their test.
     before, _, table = promised.partition("<!-- matrix: begin -->")
     promised = before + table.partition("<!-- matrix: end -->")[2]
