@@ -23,6 +23,7 @@ from django.test.signals import template_rendered
 from django.urls import resolve
 
 from clusters.models import Cluster
+from portal.api.usage import MOST
 from portal.management.commands.seed_demo import Command
 from tests.web.figures import (
     EXACTLY,
@@ -164,8 +165,10 @@ def faces_of(address: str, document: Element) -> Iterator[str]:
 
 def _usage(name: str, start: date, until: date, **query: list[str]) -> str:
     """The days of a reader in UTC, both of them included."""
-    ends = {"start": f"{start}T00:00:00Z", "end": f"{until + timedelta(days=1)}T00:00:00Z"}
-    return f"/api/v1/{name}?{urlencode({**ends, **query}, doseq=True)}"
+    end = until + timedelta(days=1)
+    ends = {"start": f"{start}T00:00:00Z", "end": f"{end}T00:00:00Z"}
+    steps = {"step": "day"} if end - start > MOST["hour"] else {}  # its totals are the same
+    return f"/api/v1/{name}?{urlencode({**ends, **steps, **query}, doseq=True)}"
 
 
 def against_api(document: Element, told: Mapping[str, Any]) -> Iterator[str]:
