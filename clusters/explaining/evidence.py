@@ -33,6 +33,13 @@ class Evidence(Explanation):
 
     stops: tuple[Stop, ...] | None = None
 
+    @property
+    def current(self) -> Evidence:
+        """The same with reason and message of now, the moment of its amounts, where they are."""
+        if not self.reason_now:
+            return self
+        return replace(self, reason=self.reason_now, message=self.message_now)
+
 
 def evidence_document(explanation: Explanation) -> dict[str, Any]:
     """The JSON that is stored: ``amounts`` as ``{"flavor/resource": int}``, times as RFC 3339."""

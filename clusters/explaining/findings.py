@@ -11,7 +11,7 @@ from budgets.plan import HOST_FLAVOR, StopPolicy
 from clusters.explaining import words
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
-from clusters.explaining.sentence import barring_cap, is_told, sentence, shortage
+from clusters.explaining.sentence import barring_cap, excess, is_told, sentence, shortage
 from clusters.explaining.stops import Stop, StopSource, closed_flavor, holding, remedy
 from clusters.explaining.words import is_closed, is_refused, refusal_words
 from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
@@ -123,7 +123,7 @@ def explained(evidence: Evidence, names: Names) -> Explained:
             if not evidence.attempts
         ),
         stops=tuple(holding(evidence.stops or ())) if evidence.hold is not StopPolicy.NONE else (),
-        remedies=tuple(_remedies(evidence, names)),
+        remedies=tuple(_remedies(evidence.current, names)),
     )
 
 
@@ -200,7 +200,8 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     if refused and len(refused) == len(evidence.attempts):
         yield from _for_refused(refused, evidence.stops or (), names)
         return
-    short = shortage(evidence)
+    is_too_large = evidence.reason == "ExceedsMaxQuota"
+    short = excess(evidence) if is_too_large else shortage(evidence)
     if short is None or not words.is_device(short[0]):
         return
     pair, lacking = short
@@ -209,7 +210,7 @@ def _remedies(evidence: Evidence, names: Names) -> Iterable[str]:
     cap = barring_cap(evidence, pair)
     if cap is not None:
         yield remedy(cap, names)
-    if evidence.reason == "ExceedsMaxQuota":
+    if is_too_large:
         most = own.potential
         if most > 0:
             yield f"Ask for {words.amount(pair, most, names)} or less in one job."

@@ -16,7 +16,7 @@ from clusters.explaining.conditions import clause
 from clusters.explaining.evidence import Evidence, Pair
 from clusters.explaining.names import Names
 from clusters.explaining.stops import Stop, StopSource, cap_words, hold_clause, holding, soft_cap
-from clusters.explaining.words import is_refused, refusal_words, unavailable_resource
+from clusters.explaining.words import is_beyond, is_refused, refusal_words, unavailable_resource
 from clusters.kueue.assignment.outcome import FlavorAttempt
 from clusters.kueue.explanation.why import SET_ASIDE, OwnQuota
 
@@ -24,7 +24,8 @@ _GOOD_CHECK: Final = "Ready"
 
 
 def sentence(evidence: Evidence, names: Names) -> str:
-    """The one sentence about why a workload waits; never empty."""
+    """The one sentence about why a workload waits; never empty. All its figures are of now."""
+    evidence = evidence.current
     for rule in _RULES:
         if found := rule(evidence, names):
             return f"{found[0].upper()}{found[1:]}."
@@ -49,17 +50,13 @@ def _nearest(evidence: Evidence) -> FlavorAttempt | None:
     if not tried:
         return None
 
-    def is_too_small(flavor: str, resource: str) -> bool:
-        own = evidence.quota.get(Pair(flavor, resource))
-        return own is not None and evidence.requests.get(resource, 0) > own.potential
-
     def distance(item: FlavorAttempt) -> tuple[bool, int, int]:
         devices = [
             count
             for resource, count in item.missing.items()
             if words.is_device(Pair(item.flavor, resource))
         ]
-        never = any(is_too_small(item.flavor, resource) for resource in item.missing)
+        never = any(is_beyond(item, resource) for resource in item.missing)
         return (never, -item.mode, sum(devices or item.missing.values()))
 
     return min(tried, key=distance)
@@ -76,6 +73,19 @@ def shortage(evidence: Evidence) -> tuple[Pair, int] | None:
         found = {Pair(nearest.flavor, name): count for name, count in nearest.missing.items()}
     pairs = words.devices_first(found)
     return (pairs[0], found[pairs[0]]) if pairs else None
+
+
+def excess(evidence: Evidence) -> tuple[Pair, int] | None:
+    """What the budget can never have, and by how much: GPUs first, where the least is missing."""
+    beyond = [
+        (Pair(item.flavor, resource), count)
+        for item in evidence.attempts
+        for resource, count in item.missing.items()
+        if is_beyond(item, resource)
+    ]
+    if not beyond:
+        return shortage(evidence)
+    return min(beyond, key=lambda found: (not words.is_device(found[0]), found[1]))
 
 
 def barring_cap(evidence: Evidence, pair: Pair) -> Stop | None:
@@ -203,18 +213,17 @@ def _too_large(evidence: Evidence, names: Names) -> str:
     """No flavor can ever hold it: the largest that one offers is told."""
     if evidence.reason != "ExceedsMaxQuota":
         return ""
-    short = shortage(evidence)
-    if short is None:
+    beyond = excess(evidence)
+    if beyond is None:
         return "it asks for more than its budget can ever have"
-    pair, lacking = short
+    pair, lacking = beyond
     own = evidence.quota.get(pair)
     most = own.potential if own is not None else requested(evidence, pair) - lacking
-    asked = max(requested(evidence, pair), most + lacking)
     cap = barring_cap(evidence, pair)
     never = f"never has more than {words.amount(pair, most, names)}"
     if cap is not None:
         never = f"has no more than {words.amount(pair, most, names)} under {cap_words(cap)}"
-    return f"it asks for {words.amount(pair, asked, names)}, and its budget {never}"
+    return f"it asks for {words.amount(pair, most + lacking, names)}, and its budget {never}"
 
 
 def _no_flavor(evidence: Evidence, names: Names) -> str:
@@ -264,33 +273,35 @@ def _waits(evidence: Evidence, names: Names) -> str:
         text += f": {lacking:,} more {_be(lacking)} needed"
     if not words.is_device(pair) and (own is None or is_told(evidence, pair, names)):
         text = f"waits for {words.amount(pair, lacking, names)} more"
-    if own is not None and not words.is_unlimited(own.nominal):
-        text += f"; {_use_of(own, barring_cap(evidence, pair), names)}"
+    if own is not None and not words.is_unlimited(own.potential):
+        text += f"; {_use_of(pair, own, barring_cap(evidence, pair), names)}"
     return text + _behind(evidence)
 
 
-def _use_of(own: OwnQuota, cap: Stop | None, names: Names) -> str:
+def _use_of(pair: Pair, own: OwnQuota, cap: Stop | None, names: Names) -> str:
     """What is in use, and what others hold of the rest, so that the difference is what is free.
 
     Who does not see everything is told that others hold some of it, and not how much.
     """
+
+    def told(count: int) -> str:
+        return f"{count:,}" if words.is_device(pair) else words.amount(pair, count, names)
+
     committed = max(0, min(own.used, own.nominal))
     if own.nominal <= 0:
         use = "none is committed"
     else:
-        use = f"{committed:,} of its {own.nominal:,} committed {_be(committed)} in use"
+        use = f"{told(committed)} of its {told(own.nominal)} committed {_be(committed)} in use"
     burst, ceiling = max(0, own.used - own.nominal), own.potential - own.nominal
-    if words.is_unlimited(own.potential):
-        return f"{use}" + (f" and {burst:,} borrowed" if burst else "")
     if ceiling <= 0:
         use += f" and none may be borrowed{f' under {cap_words(cap)}' if cap else ''}"
     else:
-        use += f" and {burst:,} of the {ceiling:,} that it may borrow"
+        use += f" and {told(burst)} of the {told(ceiling)} that it may borrow"
     elsewhere, left = _elsewhere(own)
     if elsewhere <= 0:
         return use
-    held = f"{elsewhere:,}" if names.sees_everything else "some"
-    return f"{use}; others hold {held} of the {left:,} left"
+    held = told(elsewhere) if names.sees_everything else "some"
+    return f"{use}; others hold {held} of the {told(left)} left"
 
 
 def _elsewhere(own: OwnQuota) -> tuple[int, int]:
@@ -312,10 +323,11 @@ def _no_place(evidence: Evidence, names: Names) -> str:
     found = words.lack_of_place(evidence.message)
     if found is None:
         return ""
-    topology, fitting, pods = found
-    asks = f"its {pods:,} pods"
-    pairs = [pair for pair in evidence.quota if evidence.requests.get(pair.resource)]
-    devices = [pair for pair in words.devices_first(pairs) if words.is_device(pair)]
+    topology, fitting = found
+    asks = "its pods"
+    free = {item.flavor for item in evidence.attempts if not (item.missing or is_refused(item))}
+    pairs = [pair for pair in evidence.quota if pair.flavor in free and words.is_device(pair)]
+    devices = sorted(pair for pair in pairs if evidence.requests.get(pair.resource))
     if devices:
         pair = devices[0]
         asks += f" with {words.amount(pair, evidence.requests[pair.resource], names)}"
@@ -323,7 +335,7 @@ def _no_place(evidence: Evidence, names: Names) -> str:
     text = f"{asks} cannot be placed together in topology {name}, as the job asks"
     if not names.sees_everything:
         return text + _behind(evidence)
-    text += f": {fitting:,} would fit" if fitting else ": none would fit"
+    text += f": {fitting}" if fitting else ""
     own = evidence.quota[devices[0]] if devices else None
     if own is not None and 0 < own.available < words.BEYOND_COUNTING:
         text += f", though {words.amount(devices[0], own.available, names)} are free in the quota"
@@ -333,7 +345,8 @@ def _no_place(evidence: Evidence, names: Names) -> str:
 def _has_room(evidence: Evidence, names: Names) -> str:
     """What it lacked is free by now."""
     tried = [item for item in evidence.attempts if not is_refused(item)]
-    if evidence.reason != "WaitingForQuota" or not tried or shortage(evidence):
+    is_in_the_way = evidence.reason_now and evidence.message
+    if evidence.reason != "WaitingForQuota" or not tried or shortage(evidence) or is_in_the_way:
         return ""
     return f"there is room for it now, and it is tried again{_behind(evidence)}"
 

@@ -118,26 +118,39 @@ _AFFINITY = "doesn't match node affinity"
 _TOPOLOGY = "does not support TopologyAwareScheduling"
 _NO_PLACE = re.compile(
     r'topology "(?P<topology>[^"]{1,253})" '
-    r"(?:allows to fit only (?P<fits>[0-9]{1,9}) out of|doesn't allow to fit any of) "
-    r"(?P<asked>[0-9]{1,9}) (?:pod|slice)\(s\)"
+    r"(?:allows to fit only (?P<fits>[0-9]{1,9}) out of (?P<asked>[0-9]{1,9}) "
+    r"(?P<unit>pod|slice)\(s\)|doesn't allow to fit(?P<none> any of)?)"
 )
 _MISSING_FLAVOR = re.compile(r"flavor \S+ not found")
 _NO_QUOTA = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 _NOT_ENOUGH = re.compile(r"insufficient (?:unused )?quota")
 
 
-def lack_of_place(message: str) -> tuple[str, int, int] | None:
-    """Topology, pods that fit and pods that ask, of a refusal in Kueue's words; else None."""
+def lack_of_place(message: str) -> tuple[str, str] | None:
+    """Topology, and ``5 of 8 pods would fit``, of a refusal in Kueue's words; else None.
+
+    Pods are those of one pod set, or slices of them; nothing of slices within slices.
+    """
     found = _NO_PLACE.search(message)
     if found is None:
         return None
-    return found["topology"], int(found["fits"] or 0), int(found["asked"])
+    if found["fits"] is None:
+        return found["topology"], "none would fit" if found["none"] else ""
+    fits, asked = int(found["fits"]), int(found["asked"])
+    # All of them fit where the pod that leads them does not.
+    fitting = f"{fits:,} of {asked:,} {found['unit']}s would fit" if fits < asked else ""
+    return found["topology"], fitting
 
 
 def is_refused(attempt: FlavorAttempt) -> bool:
     """Whether the flavor was skipped for another reason than its quota."""
     is_hopeless = attempt.mode is FlavorMode.NO_FIT and not attempt.missing
     return is_hopeless and bool(_first_reason(attempt))
+
+
+def is_beyond(attempt: FlavorAttempt, resource: str) -> bool:
+    """Whether a pod set asks for more of a flavor than the budget can ever have."""
+    return any(text.startswith(f"insufficient quota for {resource} ") for text in attempt.reasons)
 
 
 def is_closed(attempt: FlavorAttempt) -> bool:

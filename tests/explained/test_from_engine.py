@@ -10,20 +10,29 @@ from clusters.kueue.explanation.why import explain
 from clusters.reconcile.explained.reporter import evidence_of
 from tests.explained.evidence import EVERYTHING
 from tests.kueue.builders import (
+    GPU,
     World,
     cluster_queue,
     flavor,
     group,
     local_queue,
+    pod_set,
     preemption,
     quota,
     reserved,
     workload,
 )
+from tests.kueue.test_nomination import sliced
+from tests.kueue.test_topology import BLOCK, HOST, RACK, asking, fleet, node, racks
 
 
 def told(world: World, name: str, document: dict[str, Any] | None = None) -> Explained:
     world.run()
+    return told_now(world, name, document)
+
+
+def told_now(world: World, name: str, document: dict[str, Any] | None = None) -> Explained:
+    """Without another cycle: what its last one found may not be so any more."""
     found = explain(world.engine, f"ns/{name}", now=world.now)
     assert found is not None
     return explained(read_evidence(evidence_of(found, document or {})), EVERYTHING)
@@ -148,4 +157,118 @@ def test_check_is_pending():
     document["status"] = {"admissionChecks": states}
     assert told(world, "w", document).sentence == (
         "It has its quota and waits for the check budget: The cap is reached."
+    )
+
+
+FULL = "16 of its {} committed are in use and none may be borrowed."
+
+
+def of_quota(nominal: int) -> dict[str, Any]:
+    return cluster_queue("q", group(f0=quota(nominal, 0)))
+
+
+def test_budget_that_was_raised_is_not_told_as_too_small():
+    running = reserved(workload("first", "q", gpus=16), "q")
+    world = World().feed(of_quota(16), running, workload("w", "q", gpus=20))
+    assert told(world, "w").sentence == (
+        "It asks for 20 f0, and its budget never has more than 16 f0."
+    )
+    found = told_now(world.feed(of_quota(24)), "w")
+    assert found.sentence == f"Waits for 20 f0: 12 more are needed; {FULL.format(24)}"
+    assert "Raise the committed GPUs by 12 f0." in found.remedies
+    assert found.reason == "ExceedsMaxQuota", "as its condition still says"
+
+
+def test_budget_that_was_lowered_is_told_as_too_small():
+    running = reserved(workload("first", "q", gpus=16), "q")
+    world = World().feed(of_quota(24), running, workload("w", "q", gpus=20))
+    assert told(world, "w").sentence.startswith("Waits for 20 f0: 12 more")
+    found = told_now(world.feed(of_quota(16)), "w")
+    assert found.sentence == "It asks for 20 f0, and its budget never has more than 16 f0."
+    assert found.remedies[0] == "Ask for 16 f0 or less in one job."
+
+
+def test_slice_of_an_elastic_job_waits_for_its_difference_as_of_now():
+    old = reserved(workload("old", "q", pod_set({GPU: 1}, count=3)), "q")
+    other = reserved(workload("other", "q", gpus=2), "q")
+    world = World().feed(of_quota(6), old, other, sliced("new", 8, of="old"))
+    assert told(world, "new").sentence == (
+        "Waits for 5 f0: 4 more are needed; 5 of its 6 committed are in use and none may be "
+        "borrowed."
+    )
+    world.engine.delete("Workload", key="ns/other", now=world.now)
+    assert told_now(world, "new").sentence == (
+        "Waits for 5 f0: 2 more are needed; 3 of its 6 committed are in use and none may be "
+        "borrowed."
+    )
+
+
+def test_slice_is_not_told_to_wait_for_a_flavor_that_its_older_one_rules_out():
+    old = reserved(workload("old", "q", pod_set({GPU: 1}, count=3)), "q", flavor="f1")
+    world = World(None, flavor("f1")).feed(
+        cluster_queue("q", group(f0=quota(4, 0), f1=quota(4, 0))), old, sliced("new", 8, of="old")
+    )
+    found = told(world, "new")
+    assert found.sentence == "It asks for 5 f1, and its budget never has more than 4 f1."
+    assert found.flavors[0].words.startswith("the cluster says: could not assign f0")
+
+
+def test_how_many_pods_fit_is_counted_now():
+    world = fleet(*racks(b1_r1=5, b1_r2=5))
+    world.feed(workload("w", "q", asking(8, required=RACK)))
+    world.run()
+    world.feed(node("b1-r1-n6", "b1-r1"))
+    assert told_now(world, "w").sentence == (
+        "Its pods with 64 f0 cannot be placed together in topology topo, as the job asks: 6 of 8 "
+        "pods would fit, though 1,000 f0 are free in the quota."
+    )
+    world.feed(node("b1-r1-n7", "b1-r1"), node("b1-r1-n8", "b1-r1"))
+    assert told_now(world, "w").sentence == "There is room for it now, and it is tried again."
+
+
+def test_pods_of_one_kind_are_not_said_to_have_what_all_ask_for():
+    world = fleet(*racks(b1_r1=5, b1_r2=5))
+    leader, workers = asking(1, name="leader", gpus=2), asking(8, name="workers", required=RACK)
+    world.feed(workload("w", "q", leader, workers))
+    assert "Its pods with 66 f0 cannot be placed" in told(world, "w").sentence
+    assert "of 8 pods would fit" in told(world, "w").sentence
+
+
+def test_slices_of_pods_are_not_told_as_pods():
+    asks = asking(8, required=RACK, podSetSliceRequiredTopology=HOST, podSetSliceSize=2, gpus=4)
+    world = fleet(*racks(b1_r1=3)).feed(workload("w", "q", asks))
+    assert "3 of 4 slices would fit" in told(world, "w").sentence
+
+
+def test_slices_within_slices_that_find_no_place_are_not_said_to_have_room():
+    layers = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
+    asks = asking(8, gpus=1, required=BLOCK, podsetSliceRequiredTopologyConstraints=layers)
+    world = fleet(node("n0", "b1-r1", gpus=4)).feed(workload("w", "q", asks))
+    assert told(world, "w").sentence == (
+        "Its pods with 8 f0 cannot be placed together in topology topo, as the job asks, though "
+        "1,000 f0 are free in the quota."
+    )
+
+
+def test_what_another_resource_lacks_is_told_in_its_unit():
+    cpus = quota(2, 0, resource="cpu")
+    world = World().feed(
+        cluster_queue("q", group(f0=[quota(16, 0), cpus])),
+        reserved(workload("first", "q", pod_set({"cpu": 1})), "q"),
+        workload("w", "q", pod_set({GPU: 1, "cpu": "1500m"})),
+    )
+    assert told(world, "w").sentence == (
+        "Waits for 0.5 CPUs more; 1 CPU of its 2 CPUs committed are in use and none may be "
+        "borrowed."
+    )
+
+
+def test_resource_that_is_too_small_is_told_where_gpus_are_short_too():
+    world = World().feed(
+        cluster_queue("q", group(f0=[quota(16, 0), quota(2, 0, resource="cpu")])),
+        reserved(workload("first", "q", gpus=16), "q"),
+        workload("w", "q", pod_set({GPU: 4, "cpu": 3})),
+    )
+    assert told(world, "w").sentence == (
+        "It asks for 3 CPUs, and its budget never has more than 2 CPUs."
     )

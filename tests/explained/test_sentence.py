@@ -311,21 +311,21 @@ NONE = """no flavor for pod set main: topology "racks" doesn't allow to fit any 
         pytest.param(
             FEW,
             EVERYTHING,
-            "Its 8 pods with 64 H100 cannot be placed together in topology racks, as the job "
-            "asks: 5 would fit, though 80 H100 are free in the quota.",
+            "Its pods with 64 H100 cannot be placed together in topology racks, as the job asks: "
+            "5 of 8 pods would fit, though 80 H100 are free in the quota.",
             id="who sees everything reads how many fit and how many are free",
         ),
         pytest.param(
             NONE,
             EVERYTHING,
-            "Its 8 pods with 64 H100 cannot be placed together in topology racks, as the job "
+            "Its pods with 64 H100 cannot be placed together in topology racks, as the job "
             "asks: none would fit, though 80 H100 are free in the quota.",
             id="none fits",
         ),
         pytest.param(
             FEW,
             OWNER,
-            "Its 8 pods with 64 H100 cannot be placed together in topology racks, as the job asks.",
+            "Its pods with 64 H100 cannot be placed together in topology racks, as the job asks.",
             id="an owner reads no figure of others",
         ),
     ],
@@ -343,5 +343,5 @@ def test_a_job_of_64_gpus_does_not_fit_a_rack_though_80_are_free():
     world.run()
     document = evidence_document(explain(world.engine, "ns/w", now=world.now))
     assert told(document, EVERYTHING).startswith(
-        "Its 8 pods with 64 f0 cannot be placed together in topology topo, as the job asks: 5 would"
+        "Its pods with 64 f0 cannot be placed together in topology topo, as the job asks: 5 of 8"
     )

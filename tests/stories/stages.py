@@ -64,7 +64,7 @@ def embedded_stage(story: Story) -> Iterator[Stage]:
             runner.start()
             stack.callback(runner.stop)
             client = stack.enter_context(KubeClient.from_kubeconfig(server.kubeconfig))
-            _make_namespace(client)
+            make_namespace(client)
             clients[name] = client
             stack.enter_context(_shift(name, server.kubeconfig, story))
         yield Stage(clients, CountedPods())
@@ -75,7 +75,7 @@ def portal_stage(plane: ControlPlane, story: Story) -> Iterator[Stage]:
     """A real API server on which the portal decides, under its least rights."""
     with admin_client(plane) as client:
         empty(client)
-        _make_namespace(client)
+        make_namespace(client)
         kubeconfig = plane.kubeconfig_for(PORTAL_ACCOUNT, namespace=KUEUE_NAMESPACE)
         with _shift(plane.name, kubeconfig, story):
             yield Stage({MAIN: client}, RealPods())
@@ -101,7 +101,7 @@ class KueueCluster:
             self._configuration = wanted
         with admin_client(self._plane) as client:
             empty(client)
-            _make_namespace(client)
+            make_namespace(client)
             yield Stage({MAIN: client}, RealPods(), is_kueue=True)
             empty(client)
 
@@ -162,7 +162,7 @@ def _delete_all(client: KubeClient, resource: r.Resource) -> list[str]:
     return [document["metadata"]["name"] for document in left]
 
 
-def _make_namespace(client: KubeClient) -> None:
+def make_namespace(client: KubeClient) -> None:
     try:
         client.get(r.NAMESPACE, NAMESPACE)
     except NotFound:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.fleet import Fleet
+from tests.explained.arithmetic import Sums, SumsReader
 from tests.stories.fleets.form import FleetStory, fleet_stories
 from tests.stories.fleets.live import (
     KueueStage,
@@ -67,7 +68,7 @@ def real_kueue(kueue_fleet: Fleet) -> Iterator[KueueStage]:
 
 @every("memory")
 def test_story_in_memory(story: FleetStory) -> None:
-    with memory_stage(story) as stage:
+    with memory_stage(story, reader=SumsReader(Sums())) as stage:
         FleetPlayer(story, stage, records=UPDATES and "portal" in story.without).play()
 
 

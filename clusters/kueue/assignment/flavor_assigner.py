@@ -240,6 +240,8 @@ class FlavorAssigner:
             if rank < trial.rank:
                 trial.rank, trial.mode, trial.level = rank, choice.mode, choice.level
             trial.choices[resource] = choice
+        if trial.rank == _WORST:
+            trial.missing = {}  # the older slice has another flavor: more quota would not help
         return trial
 
     def _refusal(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> str:

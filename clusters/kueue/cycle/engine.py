@@ -345,7 +345,7 @@ class Engine:
         item = entry.item
         self.state.bypassed.discard(item.key)
         self.state.queues.requeue(entry.queue.spec.name, item, reason=entry.requeue_reason)
-        message = _cut(entry.message)
+        message = cut(entry.message)
         has_changed = (item.reason, item.message) != (entry.reason, message)
         item.reason, item.message = entry.reason, message
         return Pending(
@@ -388,7 +388,7 @@ def _fails(engine: Engine, heads: Sequence[str], now: datetime) -> bool:
     return False
 
 
-def _cut(message: str) -> str:
+def cut(message: str) -> str:
     """A condition's message as the API accepts it."""
     if len(message) <= _LONGEST_MESSAGE:
         return message

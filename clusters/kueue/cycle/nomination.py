@@ -15,7 +15,7 @@ from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.assignment.topology import accept
-from clusters.kueue.configuration import Configuration
+from clusters.kueue.configuration import Configuration, Gates
 from clusters.kueue.cycle.entries import Entry
 from clusters.kueue.preemption.classic import ClassicalPreemption, Preemptor, Victim
 from clusters.kueue.preemption.fair import FairPreemption
@@ -46,7 +46,7 @@ class Nominator:
         item, queue = entry.item, entry.queue
         if self._is_outdated(entry, cycle):
             item.last_tried = {}
-        older = self._replaced(entry)
+        older = replaced_slice(entry.workload, queue=queue, gates=self._gates)
         assignment, targets = full = self._tried(entry, older, allowed, counts=None)
         if not _is_useful(full):
             reduced = self._reduced(entry, older, allowed)
@@ -98,14 +98,6 @@ class Nominator:
             return False
         return item.tried_generation < entry.queue.generation
 
-    def _replaced(self, entry: Entry) -> Holding | None:
-        """What the older slice of an elastic workload holds in the same queue and namespace."""
-        if not self._gates.elastic_jobs_via_workload_slices or not entry.workload.replaces:
-            return None
-        older = entry.queue.holdings.get(entry.workload.replaces)
-        is_here = older is not None and older.workload.namespace == entry.workload.namespace
-        return older if is_here else None
-
     def _reduced(
         self, entry: Entry, older: Holding | None, allowed: _Flavors | None
     ) -> _Tried | None:
@@ -150,6 +142,14 @@ class Nominator:
 
     def _finds_places(self, workload: Workload, needs: Sequence[PodSetNeed]) -> bool:
         return not needs or not self._assigner.topology.search(needs, workload).failed
+
+
+def replaced_slice(workload: Workload, *, queue: ClusterQueueState, gates: Gates) -> Holding | None:
+    """What the older slice of an elastic workload holds in the same queue and namespace."""
+    if not gates.elastic_jobs_via_workload_slices or not workload.replaces:
+        return None
+    older = queue.holdings.get(workload.replaces)
+    return older if older is not None and older.workload.namespace == workload.namespace else None
 
 
 def _is_useful(tried: _Tried) -> bool:

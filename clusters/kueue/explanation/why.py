@@ -6,26 +6,25 @@ Facts only: who holds what is lacking and since when, not who will finish first.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from itertools import groupby
 from typing import Final, TypeAlias
 
 from budgets.plan import StopPolicy
-from clusters.kueue.amounts import FlavorResource, add, subtract
-from clusters.kueue.assignment.flavor_assigner import PODS
-from clusters.kueue.assignment.outcome import FlavorAttempt, FlavorMode
-from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine
+from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
+from clusters.kueue.assignment.outcome import Assignment, FlavorAttempt, FlavorMode, Obstacle
+from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine, cut
+from clusters.kueue.cycle.nomination import replaced_slice
 from clusters.kueue.preemption.classic import satisfies
 from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.queueing.queues import PendingQueue
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import PreemptionPolicy
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
-from clusters.kueue.workload.workloads import Workload, scaled
+from clusters.kueue.workload.workloads import Workload
 
 MOST_HOLDERS: Final = 30
 MOST_BORROWERS: Final = 20
@@ -35,6 +34,7 @@ SET_ASIDE: Final = "SetAside"
 """Ours: it could not be read, decided on or written; the message says what was in the way."""
 
 Pairs: TypeAlias = frozenset[FlavorResource]
+_OF_FLAVORS: Final = frozenset(obstacle.text for obstacle in Obstacle)
 
 
 class Protection(Enum):
@@ -119,14 +119,17 @@ class Explanation:
         reason, message: of its QuotaReserved=False condition, empty before its first cycle; of one
             that the scheduler cannot tell apart where it was parked together with that.
             ``CheckPending`` for one that has its quota and waits for AdmissionChecks.
+        reason_now, message_now: what a cycle would say now that preempts nobody; both empty where
+            flavors are not what is in its way, or were not looked at yet. A message that is empty
+            beside a reason: it would start.
         cluster_queue: where it waits, empty when nowhere.
         position: 1 for the next of its ClusterQueue, 0 when it waits in none.
         waiting: number of workloads that wait in that ClusterQueue.
         is_parked: it is not tried again before something in its tree changes.
         hold: stop policy of what is stopped, ``NONE`` otherwise; ``hold_kind`` says what.
         requests: of the whole workload, by resource.
-        attempts: flavors looked at in its last cycle; what they miss is counted now, as all the
-            other amounts are.
+        attempts: flavors that a cycle would look at, with what they miss: counted now, as all the
+            other amounts are. Who may be preempted is as its last cycle found it.
         lacking: the largest amount that is not free, by pair.
         holders: workloads that hold what it lacks, those that run longest first; at most
             ``MOST_HOLDERS`` of ``holder_count``.
@@ -139,6 +142,8 @@ class Explanation:
 
     reason: str
     message: str = ""
+    reason_now: str = ""
+    message_now: str = ""
     cluster_queue: str = ""
     position: int = 0
     waiting: int = 0
@@ -167,7 +172,13 @@ class Explainer:
 
     def __init__(self, engine: Engine, *, now: datetime) -> None:
         engine.state.settle(now)
-        self._engine, self._state, self._now = engine, engine.state, now
+        self._state, self._now = engine.state, now
+        self._state.snapshot.places.begin_cycle()
+        self._assigner = FlavorAssigner(
+            self._state.snapshot, configuration=engine.configuration, oracle=self
+        )
+        self._modes: dict[str, FlavorMode] = {}
+        self._assigned: dict[tuple[str, ...], Assignment] = {}
         self._positions: dict[str, dict[str, int]] = {}
         self._tried: dict[str, dict[str, QueueItem]] = {}
         self._holdings: dict[tuple[int, Pairs], list[tuple[ClusterQueueState, Holding]]] = {}
@@ -201,7 +212,9 @@ class Explainer:
         spec = self._state.queues.local_queues.get(local_queue)
         hold = spec.stop_policy if spec is not None else StopPolicy.NONE
         kind = "" if hold is StopPolicy.NONE else "LocalQueue"
-        return Explanation(reason, message, hold=hold, hold_kind=kind, requests=_total(workload))
+        return Explanation(
+            reason, message, hold=hold, hold_kind=kind, requests=workload.total_requests()
+        )
 
     def _of_waiting(self, item: QueueItem) -> Explanation:
         key, workload = item.key, item.workload
@@ -216,9 +229,9 @@ class Explainer:
             reason, message = "Suspended", f"ClusterQueue {name} is inactive"
         elif key in self._state.bypassed and not item.message:
             reason, message = "WaitingForQuota", BYPASSED_MESSAGE
-        attempts = tried.attempts
-        if not workload.replaces:  # a slice asks for its difference alone, as its last cycle found
-            attempts = tuple(_as_now(attempts, queue, workload))
+        found = self._assignment(tried, workload, queue) if tried.attempts else Assignment()
+        attempts = tuple(found.attempts)
+        is_of_flavors = bool(attempts) and reason in _OF_FLAVORS
         lacking = _lacking(attempts)
         holders, holder_count = self._holders(workload, queue, frozenset(lacking))
         hold = queue.spec.stop_policy
@@ -226,13 +239,15 @@ class Explainer:
         return Explanation(
             reason=reason,
             message=message,
+            reason_now=found.obstacle.text if is_of_flavors else "",
+            message_now=cut(found.message()) if is_of_flavors else "",
             cluster_queue=name,
             position=positions[key],
             waiting=len(positions),
             is_parked=not pending.is_active(key),
             hold=hold,
             hold_kind="" if hold is StopPolicy.NONE else "ClusterQueue",
-            requests=_total(workload),
+            requests=workload.total_requests(),
             attempts=attempts,
             lacking=lacking,
             holders=holders,
@@ -241,6 +256,29 @@ class Explainer:
             quota=_own_quota(queue, workload, attempts),
             requeue_at=requeue_at if requeue_at is not None and requeue_at > self._now else None,
         )
+
+    def _assignment(
+        self, tried: QueueItem, workload: Workload, queue: ClusterQueueState
+    ) -> Assignment:
+        """What a cycle would find now; worked out once for those that nothing tells apart."""
+        older = replaced_slice(workload, queue=queue, gates=self._state.configuration.gates)
+        self._modes = {
+            each.flavor: each.mode for each in tried.attempts if each.mode < FlavorMode.FIT
+        }
+        modes = (f"{flavor} {mode}" for flavor, mode in sorted(self._modes.items()))
+        place = (queue.spec.name, workload.shape_hash, older.workload.key if older else "", *modes)
+        if place not in self._assigned:
+            held = older.workload.held() if older is not None else ()
+            request = AssignmentRequest(workload, queue, replaced=held)
+            self._assigned[place] = self._assigner.assign(request)
+        return self._assigned[place]
+
+    def try_preemption(
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+    ) -> tuple[FlavorMode, int]:
+        """Whom it could preempt is not looked for again: the mode of its last cycle."""
+        level, _ = queue.node.borrowing_level(key, amount)
+        return self._modes.get(key.flavor, FlavorMode.NO_FIT), level
 
     def _positions_in(self, queue: PendingQueue) -> dict[str, int]:
         """Place of everything that waits in a ClusterQueue. O(n log n), once."""
@@ -304,48 +342,6 @@ def _tree(queue: ClusterQueueState, lacking: Pairs) -> tuple[int, Pairs]:
     return id(queue.node.path()[-1]), lacking
 
 
-def _total(workload: Workload) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for item in workload.pod_sets:
-        amounts = scaled(item.shape.requests.amounts, workload.remaining_count(item))
-        for resource, amount in amounts.items():
-            total[resource] = add(total.get(resource, 0), amount)
-    return total
-
-
-def _as_now(
-    attempts: Iterable[FlavorAttempt], queue: ClusterQueueState, workload: Workload
-) -> Iterator[FlavorAttempt]:
-    """What each flavor misses now; what earlier pod sets would take of it is counted with it."""
-    wanted, taken = _wanted(workload), Counter[FlavorResource]()
-    for name, tried in groupby(attempts, key=lambda attempt: attempt.pod_set):
-        chosen = ""
-        for attempt in tried:
-            missing = {}
-            for resource in attempt.missing:
-                pair = FlavorResource(attempt.flavor, resource)
-                asked = add(taken[pair], wanted[name].get(resource, 0))
-                most, free = queue.node.potential(pair), max(0, queue.node.available(pair))
-                missing[resource] = subtract(asked, most if asked > most else free)
-            found = {resource: amount for resource, amount in missing.items() if amount > 0}
-            yield replace(attempt, missing=found)
-            chosen = chosen if attempt.mode is FlavorMode.NO_FIT else attempt.flavor
-        for resource, amount in wanted[name].items() if chosen else ():
-            taken[FlavorResource(chosen, resource)] += amount
-
-
-def _wanted(workload: Workload) -> Mapping[str, Mapping[str, int]]:
-    """Requests by pod set; of those that share flavors, under the name of the first."""
-    first: dict[str, str] = {}
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for item in workload.pod_sets:
-        count = workload.remaining_count(item)
-        group = item.shape.topology.group
-        name = first.setdefault(group, item.name) if group else item.name
-        found[name].update({**scaled(item.shape.requests.amounts, count), PODS: count})
-    return found
-
-
 def _lacking(attempts: Iterable[FlavorAttempt]) -> dict[FlavorResource, int]:
     found: dict[FlavorResource, int] = {}
     for attempt in attempts:
@@ -368,7 +364,11 @@ def _borrowed(node: ResourceNode, lacking: Pairs) -> dict[FlavorResource, int]:
 def _own_quota(
     queue: ClusterQueueState, workload: Workload, attempts: Iterable[FlavorAttempt]
 ) -> dict[FlavorResource, OwnQuota]:
-    node, flavors, wanted = queue.node, {item.flavor for item in attempts}, _total(workload)
+    node, flavors, wanted = (
+        queue.node,
+        {item.flavor for item in attempts},
+        workload.total_requests(),
+    )
     found = {}
     for pair in queue.spec.quotas:
         if pair.flavor not in flavors or pair.resource not in wanted:

@@ -1,5 +1,7 @@
 """The column in memory: the portal's own bodies on embedded clusters, by a clock that is set.
 
+A fleet of a manager and its workers, or one cluster alone.
+
 One thread takes turns: collect garbage, play the Job controller, tell the watches, one round of
 every admission shift, one turn of dispatch. Nothing waits: time passes between the turns only. What
 runs in threads otherwise (watches, lanes of writes, pulses) is replaced by parts that act at once.
@@ -8,7 +10,7 @@ runs in threads otherwise (watches, lanes of writes, pulses) is replaced by part
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.admission import body as admission_module
+from clusters.reconcile.admission.body import EngineReader
 from clusters.reconcile.context import Clients, Identity, Registered, ShiftContext
 from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.dispatch import body as dispatch_module
@@ -31,6 +34,7 @@ from clusters.reconcile.runtime.pool import Pool, Work
 from clusters.reconcile.runtime.recorder import Event, Recorder
 from tests.reconcile.admission_harness import INSTALLATION, facts
 from tests.resources import resource_of
+from tests.stories import player as player_module
 from tests.stories.fleets.form import CLUSTERS, MANAGER, WORKERS, FleetStory
 from tests.stories.fleets.memory_parts import (
     Clock,
@@ -42,8 +46,10 @@ from tests.stories.fleets.objects import fleet_objects, shared_objects
 from tests.stories.fleets.observer import KINDS, Entry, History
 from tests.stories.fleets.settings import configuration_of
 from tests.stories.fleets.stage import Why
+from tests.stories.player import Stage
 from tests.stories.pods import CountedPods, counted_status
-from tests.stories.stages import FEATURE_GATES
+from tests.stories.stages import FEATURE_GATES, make_namespace, portal_configuration
+from tests.stories.story import Story
 
 _STEP_S, _LONGEST_STEP_S = 0.05, 0.5
 _WITHIN_S = 240.0
@@ -122,21 +128,35 @@ class _Clients(Clients):
 
 
 class MemoryStage:
-    """Three clusters in this process; see the module's text."""
+    """Clusters in this process; see the module's text.
+
+    Args:
+        configuration: Kueue's, for each of them.
+        clusters: Their names; the manager dispatches where there is one.
+        reader: Of each cluster's warm engine.
+    """
 
     is_kueue = False
     origin = INSTALLATION
 
-    def __init__(self, story: FleetStory) -> None:
+    def __init__(
+        self,
+        configuration: Mapping[str, Any],
+        *,
+        clusters: Sequence[str] = CLUSTERS,
+        reader: EngineReader | None = None,
+    ) -> None:
         self._clock = Clock(datetime(2026, 3, 1, 12, tzinfo=UTC))
-        self._configuration = configuration_of(story.setting)
+        self._configuration, self._reader = configuration, reader
         self._clusters = {
-            name: DevCluster(ClusterOptions(name=name, now=self._clock.now)) for name in CLUSTERS
+            name: DevCluster(ClusterOptions(name=name, now=self._clock.now)) for name in clusters
         }
         self.clients: dict[str, KubeClient] = {
             name: _client(cluster) for name, cluster in self._clusters.items()
         }
-        self._cuttable = {name: MemoryTransport(self._clusters[name]) for name in WORKERS}
+        self._cuttable = {
+            name: MemoryTransport(each) for name, each in self._clusters.items() if name in WORKERS
+        }
         self.pods = CountedPods(sleep=self.wait)
         self._watches: list[StepWatches] = []
         self._history = History()
@@ -152,9 +172,6 @@ class MemoryStage:
             name: JobRunner(each, status_of=lambda job, _: counted_status(job, self._clock.now()))
             for name, each in self._clusters.items()
         }
-        for name, client in self.clients.items():
-            for document in (*shared_objects(), *(fleet_objects() if name == MANAGER else ())):
-                client.create(resource_of(document), document)
         self._admission: list[Admission] = []
         self._dispatch: Dispatch | None = None
 
@@ -162,11 +179,12 @@ class MemoryStage:
 
     def start(self) -> None:
         """Begin all shifts."""
-        for name in CLUSTERS:
-            body = Admission(self._context(name, self.clients[name]))
+        for name, client in self.clients.items():
+            body = Admission(self._context(name, client), reader=self._reader)
             body.begin()
             self._admission.append(body)
-        self._begin_dispatch()
+        if MANAGER in self.clients:
+            self._begin_dispatch()
 
     def patches(self) -> Iterator[Any]:
         """What replaces threads and clocks in the modules of the shifts."""
@@ -189,8 +207,11 @@ class MemoryStage:
 
     def _context(self, name: str, client: KubeClient) -> ShiftContext:
         linked = {worker: _client_over(each) for worker, each in self._cuttable.items()}
+        configured = facts(
+            name, is_manager=name == MANAGER, kueue_configuration=self._configuration
+        )
         found = _Context(
-            Registered(facts(name, is_manager=name == MANAGER, **self._changes()), b""),
+            Registered(configured, b""),
             client=client,
             clients=_Clients(linked),
             pulse=cast("Any", None),
@@ -200,10 +221,6 @@ class MemoryStage:
         )
         found.clock = self._clock
         return found
-
-    def _changes(self) -> dict[str, Any]:
-        gates = {"featureGates": dict(FEATURE_GATES)}
-        return {"kueue_configuration": {**self._configuration, **gates}}
 
     def _begin_dispatch(self) -> None:
         self._dispatch = Dispatch(self._context(MANAGER, self.clients[MANAGER]))
@@ -262,8 +279,8 @@ class MemoryStage:
             watches.pump()
         for each in self._admission:
             each.turn()
-        assert self._dispatch is not None
-        self._dispatch.turn()
+        if self._dispatch is not None:
+            self._dispatch.turn()
         self._drain()
         is_quiet = self._versions() == before
         self._stride = min(_LONGEST_STEP_S, self._stride * 1.5) if is_quiet else _STEP_S
@@ -299,11 +316,38 @@ def _client_over(transport: MemoryTransport) -> KubeClient:
 
 
 @contextmanager
-def memory_stage(story: FleetStory) -> Iterator[MemoryStage]:
+def memory_stage(story: FleetStory, *, reader: EngineReader | None = None) -> Iterator[MemoryStage]:
     """Fresh clusters in memory with shifts on all of them."""
-    stage = MemoryStage(story)
+    configuration = {**configuration_of(story.setting), "featureGates": dict(FEATURE_GATES)}
+    stage = MemoryStage(configuration, reader=reader)
+    for name, client in stage.clients.items():
+        for document in (*shared_objects(), *(fleet_objects() if name == MANAGER else ())):
+            client.create(resource_of(document), document)
+    with turned(stage):
+        yield stage
+
+
+@contextmanager
+def turned(stage: MemoryStage) -> Iterator[None]:
+    """Shifts on the clusters of a stage, as long as it lasts."""
     with ExitStack() as stack:
         for each in stage.patches():
             stack.enter_context(each)
         stage.start()
-        yield stage
+        yield
+
+
+@contextmanager
+def single_stage(story: Story, *, reader: EngineReader | None = None) -> Iterator[Stage]:
+    """A fresh cluster in memory for a story of admission."""
+    memory = MemoryStage(portal_configuration(story), clusters=story.clusters, reader=reader)
+    for client in memory.clients.values():
+        make_namespace(client)
+    clock = SimpleNamespace(
+        monotonic=memory.monotonic,
+        sleep=memory.wait,
+        gmtime=memory.now,
+        strftime=lambda form, at: at.strftime(form),
+    )
+    with turned(memory), patch.object(player_module, "time", clock):
+        yield Stage(memory.clients, memory.pods, shows_events=False)
