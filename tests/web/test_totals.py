@@ -22,9 +22,12 @@ from django.test import Client
 from django.test.signals import template_rendered
 from django.urls import resolve
 
+from budgets import services
+from budgets.services import HeldNow
 from clusters.models import Cluster
 from portal.api.usage import MOST
 from portal.management.commands.seed_demo import Command
+from tests.web.api_figures import FACES, unlike_api
 from tests.web.figures import (
     EXACTLY,
     MONEY,
@@ -70,10 +73,24 @@ def demo(tmp_path: Path) -> Iterator[Mapping[str, Client]]:
         seed = Seed()
         (tmp_path / "manager.kubeconfig").touch()
         call_command(seed, kubeconfigs=tmp_path, days=5)
+        measure()
         clients = {role: Client() for role in ROLES}
         for role, client in clients.items():
             client.force_login(getattr(seed, role))
         yield clients
+
+
+def measure() -> None:
+    """What the nodes of one worker would have shown for some hours."""
+    rows = {"h100": (62, 2, 12, 8)}
+    rows |= {"h100-spot": (32, 0, 0, 4), "a100": (32, 0, 0, 4), "l4": (16, 0, 0, 4)}
+    held = HeldNow(held={"h100": 12}, outside={"h100": 3})
+    at = NOW - timedelta(hours=3)
+    while at <= NOW:
+        services.record_measured_capacity(
+            cluster="worker-1", rows=rows, measured_at=at, beside=held
+        )
+        at += timedelta(minutes=5)
 
 
 @pytest.fixture
@@ -95,7 +112,7 @@ def rendered() -> Iterator[set[str]]:
 def test_every_total_comes_from_its_rows_and_is_what_the_api_says(
     demo: Mapping[str, Client], rendered: set[str], most: int
 ):
-    wrong, totals, asked, with_totals = [], 0, 0, set[str]()
+    wrong, totals, asked, with_totals, mapped = [], 0, 0, set[str](), set[str]()
     for role, client in demo.items():
         rendered.clear()
         for page in pages_of(demo, role, begin=("/",), most=most, without=FILES):
@@ -107,6 +124,10 @@ def test_every_total_comes_from_its_rows_and_is_what_the_api_says(
             for address in faces_of(page.address, document):
                 asked += 1
                 faults += against_api(document, client.get(address).json())
+            if page.status == 200:
+                mapped.add(str(resolve(urlsplit(page.address).path).url_name))
+                get = lambda address, client=client: client.get(address).json()  # noqa: E731
+                faults += unlike_api(page.address, document, get)
             wrong += [f"{role}, {page.address}: {fault}" for fault in faults]
             totals += found
             rendered.clear()
@@ -119,6 +140,7 @@ def test_every_total_comes_from_its_rows_and_is_what_the_api_says(
     assert feet - with_totals == set(), "the demo shows no total of these"
     assert totals > 50
     assert asked > 10
+    assert FACES.keys() - mapped == set(), "nobody saw these pages"
 
 
 def faults_of(document: Element) -> Iterator[str]:
