@@ -37,6 +37,7 @@ from budgets.models.fleet import (
     Workspace,
 )
 from budgets.models.reconciliation import CapacityHour, CapacityWatch, Discrepancy
+from budgets.models.saved_views import SavedView
 from budgets.models.spending import BreakGlass, SpendEffect, SpendRule
 from budgets.models.statements import (
     Adjustment,

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from budgets.amounts import Amount
 from budgets.selectors import UsageRow
+from budgets.selectors.saved_views import saved_views as own_views
 from budgets.units import HOUR_S
 from clusters.selectors import BudgetBar
 from portal.web.bars import draw
@@ -238,3 +239,13 @@ def querystring_of(context: Context, **changes: Any) -> str:
         else:
             query[key] = value
     return str(query.urlencode())
+
+
+@register.inclusion_tag("partials/saved_views.html", takes_context=True)
+def saved_views(context: Context, page: str) -> dict[str, Any]:
+    """``{% saved_views "jobs" %}``: the reader's views of this page, and a way to save this one.
+
+    One query. The page's ``form`` was given what is seen.
+    """
+    views = own_views(context["request"].user).filter(page=page)
+    return {"views": views, "page": page, "query": context["form"].data.urlencode()}

@@ -106,6 +106,7 @@ class UsageForm(PortalForm):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        self.names = names
         self.labels = tuple(labels)
         self.part("split").choices = [
             *SPLITS,
@@ -157,6 +158,16 @@ CAPACITY_PARTS = (
 )
 
 
+def usage_form(user: User, asked: QueryDict) -> UsageForm:
+    """The filter as a query has it, over what this reader sees."""
+    return UsageForm(
+        asked,
+        names=selectors.workspace_names(user),
+        flavors=list(selectors.visible_flavors(user, include_archived=True)),
+        labels=kept_labels(),
+    )
+
+
 Look = Callable[[User, UsageForm, selectors.UsageFilter], dict[str, Any]]
 """What a page about use shows of a filter, which is that of its form."""
 
@@ -172,17 +183,11 @@ def usage_page(template: str) -> Callable[[Look], Callable[..., HttpResponseBase
         @functools.wraps(look)
         def wrapped(request: HttpRequest, user: User) -> HttpResponseBase:
             asked = _with_days(request.GET, request.session.get(RANGE, {}))
-            names = selectors.workspace_names(user)
-            form = UsageForm(
-                asked,
-                names=names,
-                flavors=list(selectors.visible_flavors(user, include_archived=True)),
-                labels=kept_labels(),
-            )
+            form = usage_form(user, asked)
             context = {
                 "form": form,
                 "ranges": _ranges(request, asked),
-                "workspace_names": names,
+                "workspace_names": form.names,
             }
             if not form.is_valid():
                 return render(request, template, context, partial="result", status=422)

@@ -43,6 +43,7 @@ NO_PAGES = {
     "signin/<slug:provider>/",  # a redirection to a company's own page, and the way back
     "signin/<slug:provider>/back/",
     "tokens/<int:token_id>/revoke/",
+    "views/<int:key>/delete/",
     "workspaces/<slug:namespace>/budget/check/",
 }
 # Where the address that is somebody else's is none that has a page.

@@ -28,6 +28,7 @@ from budgets.models import (
     ExportPlan,
     GroupRule,
     Membership,
+    SavedView,
     Statement,
     StatementLine,
 )
@@ -159,8 +160,12 @@ def theirs(busy: Visitors) -> dict[str, Any]:  # noqa: F811
     adjustment = billing.propose_adjustment(
         fleet.finance, account=fleet.acme, month=month.name, amount="5", reason="a test"
     )
+    view = SavedView.objects.create(
+        user=fleet.owner, page="jobs", name="acme's", query="workspace=acme-vision"
+    )
     rule = GroupRule.objects.create(provider="corp", group="g", role="owner", account=fleet.acme)
     return {
+        "views": view.pk,
         "groups": rule.pk,
         "group-rules": rule.pk,
         "operations": operation.pk,

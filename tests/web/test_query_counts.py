@@ -62,6 +62,7 @@ PAGES = (
     "/clusters/gpu-east/shadow/",
     "/alerts/",
     "/exports/",
+    "/views/",
     "/billing/",
     "/audit/",
     "/setup/",
