@@ -105,7 +105,7 @@ def _annotated_pod(ground: Ground, name: str) -> Tried:
 
 CLAIM = [{"name": "gpu", "resourceClaimName": "mine"}]
 CLAIMED = (
-    "Devices of a resource claim are not counted against a budget; ask for GPUs by their name in "
+    "Devices of a resource claim are not counted against a budget. Ask for GPUs by their name in "
     "resources.limits."
 )
 
@@ -489,7 +489,7 @@ def _identity(user: str, namespace: str) -> Try:
     return run
 
 
-OURS = "The portal and the manager cluster write jobs in workspaces alone."
+OURS = "The portal and the manager cluster can write jobs only in workspaces."
 
 
 def _elsewhere(
@@ -578,8 +578,8 @@ def through_the_manager() -> Iterator[Cell]:
 
 
 LEFT_ALONE = (
-    "Jobs of this workspace run on this cluster, and nobody here runs one that another cluster is "
-    "to run: leave out spec.managedBy, which is kueue.x-k8s.io/multikueue."
+    "Jobs of this workspace run on this cluster, and no other cluster takes them: leave out "
+    "spec.managedBy, which is kueue.x-k8s.io/multikueue."
 )
 
 
