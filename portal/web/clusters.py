@@ -8,6 +8,7 @@ from django import forms
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.views.decorators.cache import never_cache
 
 from budgets import selectors
 from budgets.errors import Rejected
@@ -18,7 +19,15 @@ from clusters.selectors.configured import notes_of, settings_of
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
 from portal.web.fleet import summaries
-from portal.web.forms import NameForm, NamesField, PortalForm, ReasonForm, YamlField, radio
+from portal.web.forms import (
+    NameForm,
+    NamesField,
+    PortalForm,
+    ReasonForm,
+    SecretArea,
+    YamlField,
+    radio,
+)
 from portal.web.htmx import is_partial, polled, render, target
 from portal.web.pages import form_page, page, require_admin, typed
 
@@ -101,7 +110,7 @@ class KubeconfigForm(PortalForm):
         label="New kubeconfig",
         strip=False,
         max_length=200_000,
-        widget=forms.Textarea(attrs={"class": "code", "spellcheck": "false"}),
+        widget=SecretArea(),
         help_text="It is stored encrypted and never shown again. The old one is forgotten.",
     )
     context = forms.CharField(label="Context", required=False, max_length=200)
@@ -196,6 +205,7 @@ def cluster_rights(request: HttpRequest, user: User, slug: str) -> HttpResponseB
     return answer
 
 
+@never_cache
 @page("GET", "POST")
 def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> HttpResponseBase:
     """One switch, confirmed on a page of its own that says what it touches."""

@@ -322,6 +322,16 @@ class YamlField(forms.CharField):
         return yaml.safe_dump(value, sort_keys=False) if isinstance(value, dict) else value
 
 
+class SecretArea(forms.Textarea):
+    """For a secret of several lines: it is never sent back, so a refused one is pasted again."""
+
+    def __init__(self) -> None:
+        super().__init__({"class": "code", "spellcheck": "false", "autocomplete": "off"})
+
+    def format_value(self, value: Any) -> str | None:
+        return None
+
+
 class LinesField(forms.CharField):
     """Something on each line."""
 

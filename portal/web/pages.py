@@ -21,6 +21,7 @@ from django.core.exceptions import (
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.views.decorators.debug import sensitive_post_parameters
 
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import User
@@ -40,7 +41,8 @@ def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
 
     What the reader may not see, a selector does not find: a 404 that tells nothing. What the
     reader may see but not do is a 403 with the service's sentence. A rejection without a form to
-    show it in, such as a cursor that somebody typed, is a 400 with its sentences.
+    show it in, such as a cursor that somebody typed, is a 400 with its sentences. Nothing of what
+    was typed stands in a report of an error.
 
     Args:
         methods: Allowed HTTP methods; GET alone when none is named. HEAD goes with GET.
@@ -51,6 +53,7 @@ def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
         allowed.append("HEAD")
 
     def decorate(view: View) -> View:
+        @sensitive_post_parameters()
         @functools.wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method not in allowed:

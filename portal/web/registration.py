@@ -15,12 +15,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters
 
 from budgets.errors import Rejected
 from budgets.models import User
 from clusters import services as enforcement
-from portal.web.forms import PortalForm, YamlField, radio
+from portal.web.forms import PortalForm, SecretArea, YamlField, radio
 from portal.web.htmx import render
 from portal.web.pages import page
 
@@ -36,9 +35,7 @@ class SourceForm(PortalForm):
         required=False,
         strip=False,
         max_length=MOST_BYTES,
-        widget=forms.Textarea(
-            attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}
-        ),
+        widget=SecretArea(),
     )
     upload = forms.FileField(label="or upload one", required=False)
     file_name = forms.CharField(
@@ -111,7 +108,6 @@ class PlaceForm(PortalForm):
 
 
 @never_cache
-@sensitive_post_parameters("kubeconfig", "held", "upload")
 @page("GET", "POST", only_admins="Only a platform admin can register a cluster.")
 def register(request: HttpRequest, user: User) -> HttpResponseBase:
     """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
@@ -122,15 +118,8 @@ def register(request: HttpRequest, user: User) -> HttpResponseBase:
         answer = form.carry_out(lambda: _first(request, user, form))
         if answer is not None:
             return answer
-    # What was pasted is not sent back: a refused kubeconfig is pasted again, corrected.
-    shown = form if not form.is_bound else _emptied(form)
-    context = {"form": shown, "step": 1, "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER)}
+    context = {"form": form, "step": 1, "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER)}
     return render(request, TEMPLATE, context, status=form.status)
-
-
-def _emptied(form: SourceForm) -> SourceForm:
-    form.data = {**form.data.dict(), "kubeconfig": ""}  # type: ignore[attr-defined]  # a QueryDict
-    return form
 
 
 def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:

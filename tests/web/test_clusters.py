@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from django.test import override_settings
 from django.utils import timezone
+from django.views.debug import SafeExceptionReporterFilter
 
 from budgets import services
 from budgets.models import Operation
@@ -19,6 +21,7 @@ from clusters.devcluster.server import DevServer
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 from clusters.vault import seal
 from portal.cluster_changes import CHANGES
+from portal.web.forms import PortalForm
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
@@ -78,8 +81,46 @@ def test_unusable_kubeconfig_is_refused_with_a_sentence(visitors: Visitors, text
 
     assert answer.status_code == 422
     assert answer.context["form"].errors["kubeconfig"]
-    assert answer.context["form"]["kubeconfig"].value() == ""
     assert Cluster.objects.count() == 0
+
+
+@pytest.mark.parametrize("address", [ADDRESS, "/clusters/gpu-east/kubeconfig/"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="by the service"),
+        pytest.param({"file_name": "east.yaml", "context": "x" * 300}, id="by the form"),
+    ],
+)
+def test_refused_kubeconfig_is_not_sent_back(visitors: Visitors, worker, address: str, more: dict):
+    refused = kubeconfig(token="tok-4711", exec={"command": "aws"})
+    answer = visitors["admin"].post(address, {"kubeconfig": refused, **more})
+
+    text = answer.content.decode()
+    assert answer.status_code == 422 and 'name="kubeconfig"' in text
+    assert "tok-4711" not in text
+    assert "no-store" in answer["Cache-Control"]
+    reported = SafeExceptionReporterFilter().get_post_parameters(answer.wsgi_request)
+    assert set(reported) >= {"kubeconfig"} and "tok-4711" not in str(reported)
+
+
+def test_no_field_for_a_secret_shows_what_was_typed():
+    """Whatever form a page has; a sealed one alone travels in a field that nobody sees."""
+    is_secret = re.compile("kubeconfig|password|secret|token|credential").search
+
+    def forms_below(above: type[PortalForm]) -> Iterator[type[PortalForm]]:
+        for form in above.__subclasses__():
+            yield from (form, *forms_below(form))
+
+    shown = {
+        (form.__name__, name): "tok-4711" in field.widget.render(name, "tok-4711")
+        for form in forms_below(PortalForm)
+        for name, field in form.base_fields.items()
+        if is_secret(name)
+    }
+    want = {("KubeconfigForm", "kubeconfig"), ("SourceForm", "kubeconfig")}
+    want |= {("PasswordForm", "password"), ("PasswordForm", "old_password")}
+    assert want <= shown.keys() and set(shown.values()) == {False}
 
 
 def test_nothing_or_two_kubeconfigs_are_refused(visitors: Visitors):
