@@ -138,6 +138,10 @@ class JobActions(Noun):
         text="Takes back an action that has not been carried out yet.",
     )
 
+    def shown(self, user: User, made: Any, *args: Any, **address: Any) -> Any:
+        """One that was taken back, as it may be read; those that were asked for say nothing yet."""
+        return seen.action_for(user, made.pk) if isinstance(made, WorkloadAction) else made
+
     @answers(JobActionsSerializer, takes=JobActionsInput, code=ASKED)
     def create(self, user: User, jobs: Sequence[Mapping[str, str]], **given: Any) -> Any:
         keys = [(job["cluster"], job["uid"]) for job in jobs]

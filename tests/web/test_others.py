@@ -27,7 +27,7 @@ from budgets.selectors import preview_revision
 from budgets.selectors.budget.preview import NO_ROOM
 from clusters.explaining.evidence import evidence_document
 from clusters.kueue.explanation.why import explain
-from clusters.models import Cluster, Question, ShiftRun, WorkloadState
+from clusters.models import Cluster, Question, ShiftRun, WorkloadAction, WorkloadState
 from tests.builders import SmallFleet, line
 from tests.explained import engines
 from tests.factories import PendingReasonFactory, UsageRecordFactory
@@ -276,3 +276,26 @@ def test_what_would_come_of_a_change_does_not_depend_on_what_others_hold(
     admins = with_others(read(visitors.fleet.admin))
     assert len(set(admins)) == len(HELD_BY_OTHERS)
     assert "hub" in admins[0] and "globex" in admins[0]
+
+
+def test_what_a_cluster_says_of_an_action_is_told_without_names_of_others(
+    visitors: Visitors, hub: Cluster
+):
+    def asked(state: str) -> WorkloadAction:
+        said = "It says: globex-search/secret holds the quota of acme-vision, 24 more needed"
+        job = {"cluster": hub, "uid": "uid-0", "namespace": "acme-vision", "name": "job-0"}
+        return WorkloadAction.objects.create(
+            **job, verb="deactivate", reason="x", state=state, message=said, next_attempt_at=NOW
+        )
+
+    asked("failed")
+    for address in ("/jobs/hub/uid-0/", "/api/v1/workloads/hub/uid-0/actions"):
+        text = signed_in(visitors.fleet.owner).get(address).content.decode()
+        assert "It says: somebody else holds the quota of acme-vision" in text, address
+        assert "globex" not in text and "more needed" not in text, address
+        whole = signed_in(visitors.fleet.admin).get(address).content.decode()
+        assert "It says: globex-search/secret holds" in whole, address
+    back = f"/api/v1/workload-actions/{asked('waiting').pk}/withdraw"
+    answer = signed_in(visitors.fleet.owner).post(back)
+    assert answer.json()["state"] == "withdrawn"
+    assert "somebody else holds" in answer.json()["message"]
