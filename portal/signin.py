@@ -1,6 +1,7 @@
 """Signing in: wrong passwords are counted per account and per address, at every door.
 
-The page, the API and Django's own admin ask the same backend. Counted are wrong passwords alone, in
+The page, the API and Django's own admin ask the same backend, and the change of one's own password
+counts a wrong current one likewise. Counted are wrong passwords alone, in
 windows of the rate (``PORTAL_LOGIN_RATE``), for three things: the account from this address, this
 address, and this account. The first is a limit for everybody. The other two are limits for those
 whom the portal does not know there: an account that signed in from the same address within
@@ -89,10 +90,16 @@ class Attempt:
             return 0
         return math.ceil(window_s - now % window_s)
 
-    def count(self) -> None:
-        """It was wrong."""
+    def refuse(self) -> None:
+        """It was wrong: counted, and in the audit log; what nobody is called only in this one."""
         _, window_s = self._limits()
         count(self._keys(time.time(), window_s), window_s=window_s)
+        if User.objects.filter(username=self.username).exists():
+            found = {"network": self.network}
+            subject = f"user:{self.username}"
+            audit(None, action=REFUSED, subject=subject, after=found, actor_name="somebody")
+        else:
+            log.info("sign_in_refused", network=self.network)
 
     def _limits(self) -> tuple[int, int]:
         throttle = LoginThrottle()
@@ -138,23 +145,14 @@ class CountedBackend(ModelBackend):
         if user is not None and not _opens_by_password(user):
             user = None  # after as long a look as at any other
         if user is None:
-            attempt.count()
-        self._write_down(attempt, user)
+            attempt.refuse()
+            return None
+        network = attempt.network
+        audit(user, action=SIGN_IN, subject=f"user:{user.username}", after={"network": network})
+        if not settings.PORTAL_LOCAL_PASSWORDS:
+            tell_break_glass(user, network=network)
+            log.warning("break_glass_sign_in", username=user.username, network=network)
         return user
-
-    def _write_down(self, attempt: Attempt, user: User | None) -> None:
-        """In the audit log; names that nobody has are only in the log of the process."""
-        found = {"network": attempt.network}
-        if user is not None:
-            audit(user, action=SIGN_IN, subject=f"user:{user.username}", after=found)
-            if not settings.PORTAL_LOCAL_PASSWORDS:
-                tell_break_glass(user, network=attempt.network)
-                log.warning("break_glass_sign_in", username=user.username, network=attempt.network)
-        elif User.objects.filter(username=attempt.username).exists():
-            subject = f"user:{attempt.username}"
-            audit(None, action=REFUSED, subject=subject, after=found, actor_name="somebody")
-        else:
-            log.info("sign_in_refused", network=attempt.network)
 
 
 def _opens_by_password(user: Any) -> bool:

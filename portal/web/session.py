@@ -25,7 +25,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from budgets import services as promises
 from budgets.models import ApiToken, User
 from portal.signin import Attempt
-from portal.web import company
+from portal.web import company, errors
 from portal.web.forms import PortalForm
 from portal.web.htmx import is_htmx, is_partial, render
 from portal.web.pages import form_page, page, typed
@@ -130,13 +130,14 @@ class PasswordForm(PortalForm):
         help_text="At least 12 characters, and not a common password.",
     )
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
-        self.user = user
+    def __init__(self, *args: Any, user: User, attempt: Attempt, **kwargs: Any) -> None:
+        self.user, self.attempt = user, attempt
         super().__init__(*args, **kwargs)
 
     def clean_old_password(self) -> str:
         typed: str = self.cleaned_data["old_password"]
         if not self.user.check_password(typed):
+            self.attempt.refuse()
             raise forms.ValidationError("This is not your current password.")
         return typed
 
@@ -144,7 +145,14 @@ class PasswordForm(PortalForm):
 @never_cache
 @page("GET", "POST")
 def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
-    """Change one's own password; other sessions and all tokens end, this session stays."""
+    """Change one's own password; other sessions and all tokens end, this session stays.
+
+    Wrong current ones are counted as at the sign-in: who sits at an open session may not guess.
+    """
+    attempt = Attempt.of(request, user.get_username())
+    if request.method == "POST" and (wait_s := attempt.wait_s()):
+        words = f"Too many wrong passwords were tried. Try again in {wait_s} seconds."
+        return errors.too_many(request, words, wait_s=wait_s)
 
     def change(given: dict[str, Any]) -> None:
         promises.set_password(user, user=user, password=given["password"])
@@ -153,7 +161,7 @@ def password_change(request: HttpRequest, user: User) -> HttpResponseBase:
     return form_page(
         request,
         "session/password.html",
-        PasswordForm(typed(request), user=user),
+        PasswordForm(typed(request), user=user, attempt=attempt),
         change,
         said="The password is changed. Your other sessions and your API tokens have ended.",
         to=reverse("home"),

@@ -50,6 +50,39 @@ def test_account_is_locked_at_its_address_after_too_many_wrong_ones(visitors: Vi
         assert all(attempt(PASSWORD, door=other) for other in DOORS)
 
 
+def test_wrong_current_passwords_are_counted_as_at_the_sign_in(visitors: Visitors):
+    """Who sits at an open session of somebody else may not guess either."""
+    client = Client(REMOTE_ADDR=HERE)
+    client.force_login(visitors.fleet.owner)
+    wanted = {"old_password": "wrong", "password": "a new and long password"}
+    for _ in range(LIMIT):
+        assert "not your current password" in client.post("/password/", wanted).content.decode()
+    refused = client.post("/password/", {**wanted, "old_password": PASSWORD})
+    assert (refused.status_code, refused["Retry-After"]) == (429, "40")
+    assert "Try again in 40 seconds" in refused.content.decode()
+    assert not any(attempt(PASSWORD, door=door) for door in DOORS)
+    entries = AuditEntry.objects.filter(action=REFUSED, subject="user:olga")
+    assert entries.count() == LIMIT and entries[0].after == {"network": HERE}
+    with time_machine.travel("2026-11-22T10:01:00Z", tick=False):
+        done = client.post("/password/", {**wanted, "old_password": PASSWORD})
+    assert done.status_code == 302
+
+
+def test_django_s_own_page_changes_no_password(visitors: Visitors):
+    """It would end no token, write nothing down and count no guesses."""
+    User.objects.filter(username="olga").update(is_staff=True)
+    olga = User.objects.get(username="olga")
+    client = Client()
+    client.force_login(olga)
+    new = "n3w!" * 9
+    given = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    address = "/admin/password_change/"
+    for answer in (client.get(address), client.post(address, given)):
+        assert (answer.status_code, answer["Location"]) == (302, "/password/")
+    olga.refresh_from_db()
+    assert olga.check_password(PASSWORD)
+
+
 def test_right_ones_do_not_count(visitors: Visitors):
     assert all(attempt(PASSWORD) for _ in range(LIMIT + 2))
 
