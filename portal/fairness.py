@@ -33,6 +33,7 @@ MOST: Final[Mapping[str, tuple[int, str]]] = {
 }
 """Of each kind so many a minute, and what they are called."""
 _READ: Final = ("GET", "HEAD")
+_FILE: Final = "FILE"
 DOORS: Final[Mapping[tuple[str, str], str]] = {
     ("what_if", "POST"): WHAT_IF,
     ("api:what-if-list", "POST"): WHAT_IF,
@@ -41,27 +42,54 @@ DOORS: Final[Mapping[tuple[str, str], str]] = {
     ("budget", "POST"): PREVIEW,
     ("budget_check", "GET"): PREVIEW,
     ("budget_check", "POST"): PREVIEW,
+    ("decide", "GET"): PREVIEW,
+    ("decide", "POST"): PREVIEW,
+    ("revision", "POST"): PREVIEW,
+    ("undo", "POST"): PREVIEW,
+    ("reallocate", "GET"): PREVIEW,
+    ("reallocate", "POST"): PREVIEW,
+    ("weigh_account", "GET"): PREVIEW,
+    ("weigh_account", "POST"): PREVIEW,
+    ("weigh_workspace", "GET"): PREVIEW,
+    ("weigh_workspace", "POST"): PREVIEW,
+    ("rate_card", "GET"): PREVIEW,
+    ("rate_card", "POST"): PREVIEW,
     ("maintenance_plan", "POST"): PREVIEW,
     ("api:preview", "POST"): PREVIEW,
+    ("api:dating-back", "POST"): PREVIEW,
+    ("api:revision-restore", "POST"): PREVIEW,
+    ("api:reallocation", "GET"): PREVIEW,
+    ("api:reallocation", "POST"): PREVIEW,
+    ("api:usage-groups", "GET"): PREVIEW,
     ("api:maintenance-preview", "POST"): PREVIEW,
     ("api:export-preview", "GET"): PREVIEW,
     ("api:export-preview", "POST"): PREVIEW,
     ("exports", "POST"): EXPORT,
     ("export_file", "GET"): EXPORT,
+    ("export_about", "GET"): EXPORT,
+    ("usage", _FILE): EXPORT,
+    ("jobs", _FILE): EXPORT,
+    ("audit", _FILE): EXPORT,
+    ("cluster_rights", "GET"): EXPORT,
     ("statement_pdf", "GET"): EXPORT,
     ("api:export-list", "POST"): EXPORT,
     ("api:export-plan-list", "POST"): EXPORT,
     ("api:export-file", "GET"): EXPORT,
     ("api:audit-file", "GET"): EXPORT,
+    ("api:cluster-rights", "GET"): EXPORT,
     ("register", "POST"): UPLOAD,
     ("cluster_change", "POST"): UPLOAD,
     ("rate_propose", "POST"): UPLOAD,
+    ("billing_terms", "POST"): UPLOAD,
     ("api:cluster-list", "POST"): UPLOAD,
     ("api:cluster-inspection", "POST"): UPLOAD,
     ("api:cluster-kubeconfig", "POST"): UPLOAD,
+    ("api:cluster-switch", "POST"): UPLOAD,
     ("api:rate-card-list", "POST"): UPLOAD,
+    ("api:flavor-spot-prices", "POST"): UPLOAD,
 }
-"""What is counted as what, by the name of its address; POST stands for whatever is no reading."""
+"""What is counted as what, by the name of its address; POST stands for whatever is no reading, FILE
+for a reading whose query asks for a format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +116,9 @@ def counted(request: HttpRequest, user: Any) -> TooMany | None:
     """
     match = request.resolver_match
     method = "GET" if request.method in _READ else "POST"
-    kind = DOORS.get((match.view_name, method)) if match is not None else None
+    ways = (_FILE, method) if method == "GET" and "format" in request.GET else (method,)
+    name = match.view_name if match is not None else ""
+    kind = next((DOORS[name, way] for way in ways if (name, way) in DOORS), None)
     if kind is None or not user.is_authenticated:
         return None
     now, (most, _) = time.time(), MOST[kind]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -13,12 +16,31 @@ from portal import fairness
 from tests.builders import SmallFleet
 
 pytestmark = pytest.mark.django_db
-# Whatever is called so costs something, or is listed here as what does not.
-COSTLY = ("preview", "export", "what-if", "what_if", "why", "inspection", "kubeconfig", "check")
+# Whoever comes to one of these, by its name in the code of a page or of the API, opens a door of
+# the kind. A file is also what is sent as one.
+COSTLY = {
+    fairness.WHAT_IF: {"ask", "questions"},
+    fairness.WHY: {"why_pending"},
+    fairness.EXPORT: {"csv_answer", "documents_answer", "send_file", "Content-Disposition"},
+    fairness.PREVIEW: {
+        *("preview_revision", "preview_reallocation", "preview_maintenance", "preview_costs"),
+        *("propose_dating_back", "restore_revision", "try_card", "with_weight", "job_groups"),
+    },
+    fairness.UPLOAD: {
+        *("inspect_kubeconfig", "register_cluster", "CHANGES", "SETTINGS"),
+        *("propose_rate_card", "record_spot_prices"),
+    },
+}
 CHEAP = {
-    "export", "export_about", "export_plan_remove", "api:export-detail", "api:export-plan-detail",
-    "api:what-if-detail", "admin:budgets_export_changelist", "admin:budgets_exportplan_changelist",
-}  # fmt: skip
+    ("api:cluster-deregister", fairness.UPLOAD): "takes a slug and a reason",
+    ("api:cluster-resolve", fairness.UPLOAD): "takes a word and a reason",
+    ("usage", fairness.PREVIEW): "the page itself is for looking at; its files are counted",
+    ("usage_capacity", fairness.EXPORT): "of these pages the tables alone are sent as files",
+    ("usage_idle", fairness.EXPORT): "likewise",
+    ("usage_lending", fairness.EXPORT): "likewise",
+    ("what_if", fairness.PREVIEW): "of what was counted as a question, or shown before",
+}
+"""Addresses that come to one of them and are not counted as that, and why."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +56,86 @@ def admin(fleet: SmallFleet) -> Client:
     return client
 
 
-def names(resolver: Any = None, above: str = "") -> Iterator[str]:
+def routes(resolver: Any = None, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and view of every address of the portal's own."""
     for item in (resolver or get_resolver()).url_patterns:
-        if isinstance(item, URLResolver):
-            yield from names(item, above + (f"{item.namespace}:" if item.namespace else ""))
+        if isinstance(item, URLResolver) and item.namespace != "admin":
+            yield from routes(item, above + (f"{item.namespace}:" if item.namespace else ""))
         elif isinstance(item, URLPattern) and item.name:
-            yield above + item.name
+            yield above + item.name, item.callback
+
+
+def handlers(view: Any) -> Iterator[Any]:
+    """What answers at an address: the function of a page, or the methods of a class."""
+    found = getattr(view, "cls", None) or getattr(view, "view_class", None)
+    if found is None:
+        yield view
+        return
+    for name in getattr(view, "actions", None) or {way: way for way in found.http_method_names}:
+        method = (getattr(view, "actions", None) or {}).get(name, name)
+        if callable(handler := getattr(found, method, None)):
+            yield handler
+
+
+def words(function: Any, seen: set[Any]) -> Iterator[str]:
+    """Every name and text in the code of a function, and of what it calls in the portal's faces."""
+    if isinstance(function, partial):
+        function = function.func
+    if not isinstance(function, FunctionType) or function in seen:
+        return
+    seen.add(function)
+    yield function.__name__
+    if not function.__module__.startswith("portal."):
+        return
+    codes = [function.__code__]
+    for code in codes:
+        codes += (const for const in code.co_consts if isinstance(const, CodeType))
+        yield from (const for const in code.co_consts if isinstance(const, str))
+        yield from code.co_names
+        for step in dis.get_instructions(code):
+            if step.opname == "LOAD_GLOBAL":
+                yield from words(function.__globals__.get(step.argval), seen)
+    held = [getattr(function, "__wrapped__", None)]
+    for cell in function.__closure__ or ():
+        held.append(cell.cell_contents)
+    for each in held:
+        yield from words(each, seen)
 
 
 def test_no_costly_door_is_left_out():
-    known, doors = set(names()), {name for name, _ in fairness.DOORS}
-    assert doors <= known
-    costly = {
-        name
-        for name in known
-        if any(word in name for word in COSTLY) and not name.startswith("admin:")
+    known = dict(routes())
+    assert {name for name, _ in fairness.DOORS} <= known.keys()
+    left_out = {
+        (name, kind): sorted(found)
+        for name, view in known.items()
+        for reached in [{word for each in handlers(view) for word in words(each, set())}]
+        for kind, costly in COSTLY.items()
+        if (found := costly & reached) and (name, kind) not in CHEAP
+        if kind not in {of for (door, _), of in fairness.DOORS.items() if door == name}
     }
-    assert costly - doors - CHEAP == set()
+    assert left_out == {}
+
+
+def test_every_costly_thing_is_still_called_so():
+    """Or its door would not be missed."""
+    reached = {
+        word for _, view in routes() for each in handlers(view) for word in words(each, set())
+    }
+    assert set().union(*COSTLY.values()) <= reached
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/usage/?format=csv", "/usage/?format=jobs", "/jobs/?format=csv", "/audit/?format=csv"),
+        *("/audit/?format=jsonl", "/api/v1/audit/file"),
+    ],
+)
+def test_a_file_that_a_query_asks_for_is_counted_as_one(admin: Client, address: str):
+    assert [admin.get(address).status_code for _ in range(3)] == [200, 200, 429]
+    assert admin.get("/jobs/?format=csv").status_code == 429, "one allowance for all files"
+    page = address.partition("?")[0]
+    assert admin.get("/audit/" if "api" in page else page).status_code == 200
 
 
 def test_pages_and_api_share_an_allowance_and_say_when_there_is_another(admin: Client):
