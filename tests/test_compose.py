@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
 import yaml
 
-SERVICES = yaml.safe_load((Path(__file__).parents[1] / "compose.yaml").read_text())["services"]
+ROOT = Path(__file__).parents[1]
+SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 OWNER, ROLE = "postgres://portal:", "postgres://portal_app:"
 
 
@@ -31,3 +34,26 @@ def test_rights_are_given_after_each_migration():
     assert SERVICES["migrate"]["command"][-1].endswith(
         "&& python manage.py grant_rights portal_app"
     )
+
+
+PRESET = {
+    "PORTAL_DEBUG": "never in production",
+    "PORTAL_DEMO": "the demo has its own processes",
+    "CELERY_FILESYSTEM_FOLDER": "the broker is Redis",
+    "PORTAL_STATIC_ROOT": "a folder of the image",
+    "PORTAL_SPOOL_FOLDER": "the volume of the image",
+}
+"""Settings that nobody gives here, and why."""
+
+
+@pytest.mark.parametrize("name", ["migrate", "web", "worker", "shifts", "beat"])
+def test_every_setting_reaches_each_process(name: str):
+    table = re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    given = SERVICES[name]["environment"]
+    assert set(table) - set(given) == set(PRESET)
+    # A name without a value is handed on, and one that nobody gave stays away: an empty text would
+    # be a number or an answer that cannot be read.
+    assert [key for key, value in given.items() if value is not None and ":-}" in value] == [
+        "PORTAL_CSRF_TRUSTED_ORIGINS"
+    ]
+    assert SERVICES[name]["env_file"] == [{"path": "oidc.env", "required": False}]
