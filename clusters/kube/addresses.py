@@ -3,8 +3,8 @@
 Asked when a cluster is registered, and again of the very address that a connection has reached: a
 name may lead elsewhere by then.
 
-Source: the addresses of metadata services as AWS, Google Cloud, Azure and Alibaba Cloud document
-them; what is link-local is refused as a whole.
+Source: the addresses of metadata services as AWS, Google Cloud, Azure, Alibaba Cloud, Oracle Cloud
+and Scaleway document them; what is link-local is refused as a whole.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from budgets.addresses import Address, carried
 from clusters.errors import FieldFault, Refusal, Terminal
 
 METADATA: Final = frozenset(
-    map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "fd00:ec2::254"))
+    map(
+        ipaddress.ip_address,
+        (
+            *("169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
+            *("168.63.129.16", "100.100.100.200", "fd00:c1::a9fe:a9fe", "fd00:42::42"),
+        ),
+    )
 )
 REFUSED: Final = "AddressRefused"
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def address_faults(server: str) -> Iterator[FieldFault]:
@@ -60,7 +66,7 @@ def require_allowed(peer: str, *, host: str) -> None:
         raise Terminal(Refusal(f"{shown} {words}", REFUSED))
 
 
-def _addresses(host: str) -> list[_Address]:
+def _addresses(host: str) -> list[Address]:
     try:
         rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -68,7 +74,7 @@ def _addresses(host: str) -> list[_Address]:
     return [_address(str(row[4][0])) for row in rows]
 
 
-def _address(text: str) -> _Address:
+def _address(text: str) -> Address:
     found = ipaddress.ip_address(text.partition("%")[0])
     return getattr(found, "ipv4_mapped", None) or found
 
@@ -81,9 +87,15 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-def _never(address: _Address) -> str:
+def _reached(address: Address) -> Iterator[Address]:
+    """It, and what it may mean to a gateway on the way."""
+    yield address
+    yield from carried(address)
+
+
+def _never(address: Address) -> str:
     """Why no cluster can be at an address, whatever the settings say."""
-    if address in METADATA or address.is_link_local:
+    if any(one in METADATA or one.is_link_local for one in _reached(address)):
         return (
             "is where clouds hand out credentials, never a cluster's address. Register the address "
             "of its API server."
@@ -93,17 +105,17 @@ def _never(address: _Address) -> str:
     return ""
 
 
-def _refusal(address: _Address) -> str:
+def _refusal(address: Address) -> str:
     never = _never(address)
     if never:
         return never
-    if address.is_loopback:
+    if any(one.is_loopback for one in _reached(address)):
         if settings.PORTAL_CLUSTER_LOOPBACK:
             return ""
         return (
             "is this server itself. Register an address that leads to the cluster;"
             " PORTAL_CLUSTER_LOOPBACK=true allows loopback for trying things out."
         )
-    if address.is_private and not settings.PORTAL_CLUSTER_PRIVATE:
+    if any(one.is_private for one in _reached(address)) and not settings.PORTAL_CLUSTER_PRIVATE:
         return "is a private address, and PORTAL_CLUSTER_PRIVATE=false refuses those."
     return ""

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from budgets.addresses import carried
+
 TIMEOUT: Final = urllib3.Timeout(connect=5, read=10)
 DEADLINE_S: Final = 20.0
 """A whole delivery, however slowly its pieces come."""
 PORTS: Final = {"https": 443, "http": 80}
-NAT64: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
-"""IPv6 addresses behind which a gateway reaches an IPv4 address."""
 
 
 class PostFailed(Exception):
@@ -71,9 +71,7 @@ def is_public(address: str) -> bool:
     reaches is decided by a gateway that may stand inside.
     """
     found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address) and (
-        found.ipv4_mapped or found.sixtofour or found.teredo or any(found in n for n in NAT64)
-    ):
+    if getattr(found, "ipv4_mapped", None) or carried(found):
         return False
     return found.is_global and not found.is_multicast
 
