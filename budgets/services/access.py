@@ -80,11 +80,16 @@ def deactivate_user(actor: User | None, *, user: User, reason: str) -> User:
 def reactivate_user(actor: User | None, *, user: User, reason: str) -> User:
     """Let somebody in again, with the roles of before and none of the sessions and tokens.
 
+    Finance is told of one of its own, who approves nothing for a day.
+
     Raises:
         Rejected: No reason.
     """
     require_reason(reason)
     audit(actor, "user.reactivate", user, reason=reason, after=_set_active(user, is_active=True))
+    if _is_finance(user):
+        what = f"let {user}, who has the finance role, in again"
+        tell_finance(actor, user=user, what=what, holds=True)
     return user
 
 

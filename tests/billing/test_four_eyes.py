@@ -639,6 +639,29 @@ def test_who_came_to_finance_by_somebody_else_approves_nothing_for_a_day(books: 
         assert billing.decide_proposal(new, proposal=waits, is_approved=True).state == "approved"
 
 
+def test_who_of_finance_is_let_in_again_approves_nothing_for_a_day(books: Books):
+    fleet, back = books.fleet, books.second
+    services.deactivate_user(fleet.admin, user=back, reason="long leave")
+    waits = record(books, "2")
+    services.reactivate_user(fleet.admin, user=back, reason="is back")
+    with pytest.raises(NotAllowed, match="You cannot approve anything until 2026-04-04T00:00"):
+        billing.decide_proposal(back, proposal=waits, is_approved=True)
+    words = "ada let fay, who has the finance role, in again. Until 2026-04-04T00:00:00Z"
+    assert read.told_to_finance(fleet.auditor)[0].after["text"].startswith(words)
+    deliver_alerts()
+    letters = [letter for letter in mail.outbox if words in letter.body]
+    assert "fin@example.org" in {address for letter in letters for address in letter.to}
+    with time_machine.travel(AFTER + timedelta(hours=24, minutes=1), tick=True):
+        assert billing.decide_proposal(back, proposal=waits, is_approved=True).state == "approved"
+
+
+def test_who_is_not_of_finance_is_let_in_again_at_once(books: Books):
+    for deed in (services.deactivate_user, services.reactivate_user):
+        deed(books.fleet.admin, user=books.fleet.owner, reason="x")
+    books.fleet.owner.refresh_from_db()
+    assert books.fleet.owner.approves_from is None
+
+
 def test_ones_own_password_holds_nobody(books: Books):
     services.set_password(books.second, user=books.second, password="another long password")
     books.second.refresh_from_db()

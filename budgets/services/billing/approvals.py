@@ -90,7 +90,9 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
     return Approval.objects.create(deed=deed, kind=kind, author_id=author_id, approver=actor)
 
 
-HELD: Final = "somebody gave you the finance role, or set your password, less than a day ago"
+HELD: Final = (
+    "somebody gave you the finance role, set your password or let you in again, less than a day ago"
+)
 
 
 def propose(
