@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
+from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
 
@@ -159,8 +162,9 @@ def test_command_reports_and_exits_1_for_what_was_not_placed(east, tmp_path):
         call_command("import_usage", cluster="moon")
 
 
-@pytest.mark.embedded
-def test_finished_workloads_that_a_cluster_still_has_are_taken_in(east):
+@pytest.fixture
+def lived() -> Iterator[DevServer]:
+    """A cluster that still has a job that ran and one that never did."""
     with DevServer(DevCluster(ClusterOptions(name="gpu-east"))) as server:
         client = KubeClient.from_kubeconfig(server.kubeconfig)
         namespace = {
@@ -184,9 +188,29 @@ def test_finished_workloads_that_a_cluster_still_has_are_taken_in(east):
                     namespace="acme-vision",
                     options=WriteOptions(subresource="status"),
                 )
+        client.close()
+        yield server
+
+
+@pytest.mark.embedded
+def test_what_is_read_from_a_cluster_says_who_and_what_as_well(fleet: SmallFleet, lived: DevServer):
+    register("gpu-east", lived.kubeconfig)
+    with pytest.raises(SystemExit, match="1"):
+        call_command("import_usage", cluster="gpu-east", stdout=io.StringIO())
+    entry = AuditEntry.objects.get(action="usage.import")
+    assert entry.actor_name.endswith(" on the server")
+    assert (entry.after["file"], entry.after["rows"]) == ("Workloads of gpu-east", 2)
+    with contextlib.closing(KubeClient.from_kubeconfig(lived.kubeconfig)) as client:
+        found = sorted(client.list(r.WORKLOAD).items, key=lambda row: row["metadata"]["uid"])
+    digest = sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    assert entry.after["sha256"] == digest
+
+
+@pytest.mark.embedded
+def test_finished_workloads_that_a_cluster_still_has_are_taken_in(east, lived: DevServer):
+    with contextlib.closing(KubeClient.from_kubeconfig(lived.kubeconfig)) as client:
         made = import_objects(None, east, client)
         again = import_objects(None, east, client)
-        client.close()
     assert (made.given, made.placed, made.gpu_seconds) == (2, 1, 72000)
     assert [row.where for row in made.unplaced] == ["acme-vision/never-ran"]
     assert (again.placed, again.new) == (1, 0)

@@ -73,8 +73,7 @@ class Command(BaseCommand):
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"{name} cannot be read: {error}") from error
         runs = read_runs(lines, now=promises.utc_now())
-        who = f"{getpass.getuser()} on the server"
-        brought = Brought(who, name, sha256(content).hexdigest())
+        brought = Brought(_who(), name, sha256(content).hexdigest())
         return import_runs(None, runs, dry_run=options["dry_run"], brought=brought)
 
     def _from_cluster(self, options: dict[str, Any]) -> BackFill:
@@ -86,7 +85,8 @@ class Command(BaseCommand):
             )
         with contextlib.closing(Clients()) as clients:
             client = clients.of(cluster.slug)
-            return import_objects(None, cluster, client, dry_run=options["dry_run"])
+            dry_run: bool = options["dry_run"]
+            return import_objects(None, cluster, client, dry_run=dry_run, who=_who())
 
     def _tell(self, made: BackFill, *, dry_run: bool) -> None:
         for row in made.unplaced[:SHOWN]:
@@ -102,3 +102,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{made.placed} of {made.given} placed")
         if made.unplaced:
             sys.exit(1)
+
+
+def _who() -> str:
+    return f"{getpass.getuser()} on the server"

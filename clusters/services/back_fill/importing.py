@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
@@ -59,7 +61,7 @@ class BackFill:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """Who brought a file to the server, and which; ``sha256`` of its bytes."""
+    """Who brought what to the server; ``sha256`` of the file's bytes, or of the objects as JSON."""
 
     who: str
     file: str
@@ -108,7 +110,12 @@ def import_runs(
 
 
 def import_objects(
-    actor: User | None, cluster: Cluster, client: KubeClient, *, dry_run: bool = False
+    actor: User | None,
+    cluster: Cluster,
+    client: KubeClient,
+    *,
+    dry_run: bool = False,
+    who: str = SYSTEM_NAME,
 ) -> BackFill:
     """Record the Workloads that a cluster still has, finished ones above all.
 
@@ -117,6 +124,7 @@ def import_objects(
         cluster: Registered.
         client: Reads there.
         dry_run: Only report.
+        who: Who asked for it, for the audit log, where no actor did.
 
     Raises:
         ClusterError: The list cannot be read.
@@ -142,6 +150,7 @@ def import_objects(
             {cluster.slug: events},
             given=len(documents),
             unplaced=unplaced,
+            by=Brought(who, f"Workloads of {cluster.slug}", _digest(documents)),
         )
         if dry_run:
             transaction.set_rollback(True)
@@ -182,6 +191,12 @@ def _record(
         name = by.who if by is not None else SYSTEM_NAME
         promises.audit(actor, "usage.import", "usage", after=after, actor_name=name)
     return BackFill(given, placed, new, seconds, outside, tuple(unplaced))
+
+
+def _digest(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Of the objects as they were read: keys sorted, in order of their uids."""
+    found = sorted(documents, key=lambda document: str(document["metadata"]["uid"]))
+    return sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 def _known_uids(cluster: str, uids: Sequence[str]) -> Iterable[str]:
