@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 from django.test import Client
 from pypdf import PdfReader
 
-from budgets.models import Statement
+from budgets.models import Installation, Statement
 from budgets.selectors import billing as read
 from budgets.services import billing
+from portal.web.billing_lines import ONE_PERSON
 from portal.web.numbers import money_text
 from portal.web.statement_pdf import NOTE, statement_pdf
-from tests.billing.conftest import Books
+from tests.billing.conftest import MARCH, Books
 from tests.billing.test_pages import client_of
 from tests.builders import agreed
 
@@ -66,6 +68,15 @@ def test_it_has_number_and_head_of_its_month(books: Books, paper: Statement):
     month = paper.period
     assert month.head in text.replace("\n", "")
     assert f"closed month {month.close_number}" in text
+
+
+@pytest.mark.parametrize("since", [pytest.param(MARCH, id="alone"), pytest.param(None, id="not")])
+def test_it_says_where_one_person_ran_everything_alone(
+    books: Books, paper: Statement, since: datetime | None
+):
+    Installation.objects.create(pk=1, one_person_since=since)
+    text = " ".join(" ".join(pages(fetched(client_of(books.fleet.finance), paper))).split())
+    assert (ONE_PERSON in text) is (since is not None)
 
 
 def test_it_is_the_same_file_for_the_same_statement(books: Books, paper: Statement):
