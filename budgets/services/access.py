@@ -88,7 +88,7 @@ def reactivate_user(actor: User | None, *, user: User, reason: str) -> User:
     require_reason(reason)
     audit(actor, "user.reactivate", user, reason=reason, after=_set_active(user, is_active=True))
     if _is_finance(user):
-        what = f"let {user}, who has the finance role, in again"
+        what = f"reactivated {user}, who has the finance role"
         tell_finance(actor, user=user, what=what, holds=True)
     return user
 
