@@ -39,6 +39,7 @@ from tests.builders import agreed, hours
 from tests.web.conftest import Visitors
 from tests.web.test_query_counts import busy  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.usefixtures("unlimited")
 READERS = ("admin", "finance", "owner")
 METHODS = ("get", "post", "put", "patch", "delete")
 # Of what addresses name, no row is made here: whose it is has tests of its own.

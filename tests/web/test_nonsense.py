@@ -19,7 +19,7 @@ from tests.secrets import WATCH
 from tests.web.conftest import Visitors
 from tests.web.test_query_counts import PAGES, busy  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unlimited")]
 
 NONSENSE = (
     "\0", "", " ", "-1", "0", "1.5", "1e400", "NaN", "Infinity", "9" * 30, "2147483648",
