@@ -201,7 +201,7 @@ def lost_worker(cast: Cast) -> None:
     if not finance.has(LOST):
         return
     page = finance.follows(LOST)
-    expect(page.locator(".headline")).to_contain_text("Nothing was watched")
+    expect(page.locator(".headline")).to_contain_text("did not watch the cluster")
     facts = page.locator(".pairs").inner_text()
     assert "Frankfurt" in facts and "still going on" not in facts
     expect(page.get_by_role("button", name="Propose to accept it")).to_be_visible()

@@ -29,7 +29,7 @@ def test_hold_cancel_and_cordon(visit, busy: SmallFleet):
     owner.check()
     owner.keep("owner-held")
     page.get_by_role("link", name="Release").click()
-    page.get_by_label("Admitting").check()
+    page.get_by_label("Not held: new jobs start").check()
     page.get_by_label("Reason").fill("there is more")
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_role("link", name="Hold …")).to_be_visible()
