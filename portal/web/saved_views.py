@@ -29,7 +29,7 @@ FORMS: Final[dict[str, Callable[[User, QueryDict], PortalForm]]] = {
 """Page → its own form, bound to a query: it decides what of that the reader may ask for."""
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     Page.JOBS: ("workspace", "phase", "text", "sort"),
-    Page.USAGE: (*RANGE_KEYS, "workspace", "flavor", "step", "split", "value"),
+    Page.USAGE: (*RANGE_KEYS, "workspace", "flavor", "step", "split", "value", "sort"),
 }
 """Page → what of its address is kept; the place in the list and the format are not."""
 

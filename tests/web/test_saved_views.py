@@ -74,11 +74,12 @@ def test_a_filter_that_is_too_long_is_not_saved(visitors: Visitors) -> None:
 
 def test_the_last_days_move_on_and_days_of_the_calendar_stay(visitors: Visitors) -> None:
     # As the page has it: the days, and what they come to today.
-    relative = "days=30&start=2026-03-01&until=2026-03-30&split=flavor"
+    relative = "days=30&start=2026-03-01&until=2026-03-30&split=flavor&sort=-burst"
     save(visitors, page="usage", name="last month", query=relative)
     save(visitors, page="usage", name="March", query="start=2026-03-01&until=2026-03-31")
     found = {view.name: stored(view.query) for view in SavedView.objects.all()}
-    assert found["last month"] == {"days": ["30"], "split": ["flavor"]}
+    want = {"days": ["30"], "split": ["flavor"], "sort": ["-burst"]}
+    assert found["last month"] == want
     assert found["March"] == {"start": ["2026-03-01"], "until": ["2026-03-31"]}
 
 
