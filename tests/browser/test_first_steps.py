@@ -86,7 +86,7 @@ def test_set_up_leads_from_nothing_to_the_first_budget(empty, cluster: DevServer
     page.get_by_role("link", name="Capacity", exact=True).click()
     typed += fill(page, cluster="gpu-east", flavor="h100", gpus="16")
     press(page, "Set capacity")
-    expect(page.get_by_role("row", name="gpu-east")).to_be_visible()
+    expect(page.get_by_role("row", name="GPU east")).to_be_visible()
 
     set_up.click()
     do_this.click()
