@@ -67,10 +67,6 @@ class Pulse:
         """Seconds since a lost cluster answered again; None when that never happened."""
         return time.monotonic() - self._returned_at if self._returned_at else None
 
-    def age(self) -> float | None:
-        """Seconds since the last answer, None before the first."""
-        return None if self.last_answer is None else time.monotonic() - self.last_answer
-
     def run(self, stop: threading.Event) -> None:
         """Probes until `stop` is set."""
         failures = 0
