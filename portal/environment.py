@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,7 @@ SECRET: Final = frozenset(
     }
 )
 """Settings whose value, or a part of it, opens something: never shown."""
+_SECRET_OF_A_PROVIDER: Final = re.compile(r"PORTAL_OIDC_\w+_CLIENT_SECRET")
 _TRUE: Final = frozenset({"true", "on", "ok", "y", "yes", "1"})
 _FALSE: Final = frozenset({"false", "off", "n", "no", "0", ""})
 _FORMS: Final = {bool: "true or false", int: "a whole number", float: "a number"}
@@ -119,9 +121,14 @@ class Environment(environ.Env):  # type: ignore[misc]  # environ has no types
         self.faults.append(SettingFault(name, f"{shown(name)} cannot be read.", advice))
 
 
+def is_secret(name: str) -> bool:
+    """Whether a setting of the environment opens something."""
+    return name in SECRET or _SECRET_OF_A_PROVIDER.fullmatch(name) is not None
+
+
 def shown(name: str) -> str:
     """A setting with its value as the environment has it; of a secret the name alone."""
     value = os.environ.get(name)
-    if name in SECRET or value is None:
+    if is_secret(name) or value is None:
         return name
     return f"{name} is {value[:200]!r}, which" if value else f"{name} is empty, which"

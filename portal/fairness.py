@@ -23,13 +23,15 @@ from portal.counting import count
 log = structlog.stdlib.get_logger(__name__)
 
 WINDOW_S: Final = 60
-WHAT_IF, WHY, PREVIEW, EXPORT, UPLOAD = "what-if", "why", "preview", "export", "upload"
+WHAT_IF, WHY, PREVIEW = "what-if", "why", "preview"
+EXPORT, UPLOAD, CHECK = "export", "upload", "check"
 MOST: Final[Mapping[str, tuple[int, str]]] = {
     WHAT_IF: (60, "what-if questions"),
     WHY: (300, "explanations of why a job waits"),
     PREVIEW: (240, "previews"),
     EXPORT: (60, "files"),
     UPLOAD: (60, "uploads"),
+    CHECK: (30, "checks of clusters"),
 }
 """Of each kind so many a minute, and what they are called."""
 _READ: Final = ("GET", "HEAD")
@@ -87,6 +89,8 @@ DOORS: Final[Mapping[tuple[str, str], str]] = {
     ("api:cluster-switch", "POST"): UPLOAD,
     ("api:rate-card-list", "POST"): UPLOAD,
     ("api:flavor-spot-prices", "POST"): UPLOAD,
+    ("cluster_preflight", "POST"): CHECK,
+    ("api:cluster-preflight", "POST"): CHECK,
 }
 """What is counted as what, by the name of its address; POST stands for whatever is no reading, FILE
 for a reading whose query asks for a format."""

@@ -1,8 +1,8 @@
 """Every line that a test run logs is looked through for every secret that the run has used.
 
 What opens something is noted where the product makes it or takes it: passwords, API tokens, keys of
-webhooks, whatever is sealed. A line with one of them fails the test, with the event's
-name and not the secret.
+webhooks, whatever is sealed, and every setting that opens something. A line with one of them fails
+the test, with the event's name and not the secret.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.signals import setting_changed
 
 from portal.logs import formatter
 
@@ -25,6 +26,8 @@ SHORTEST: Final = 12
 """What is shorter is a word that a line may have by chance."""
 REMEMBERED: Final = 400
 """So many of the newest are looked for: a secret is logged when it is used, if at all."""
+OPENS: Final = re.compile(r"SECRET|KEYS?$|PASSWORD$|TOKEN")
+"""Settings by whose value somebody gets in, by their names in Django and in the environment."""
 _IN_KUBECONFIG = re.compile(r"(?:token|client-key-data|password):\s*(\S+)")
 
 
@@ -42,7 +45,7 @@ class Watch(logging.Handler):
 
     def started(self, environment: Mapping[str, str], *streams: Any) -> None:
         """A process begins: what it was given, and the files that it writes to."""
-        self.given |= {text for text in _given(environment) if len(text) >= SHORTEST}
+        self.keep(*given_to(environment))
         for name in (getattr(stream, "name", None) for stream in streams):
             if isinstance(name, str) and name not in self.files:
                 self.files[Path(name)] = 0
@@ -61,6 +64,10 @@ class Watch(logging.Handler):
             if any(secret in text for secret in (*self.given, *self.secrets)):
                 self.leaks.append(f"a line of {path.name}")
 
+    def keep(self, *texts: str) -> None:
+        """No line of the whole run may have any of these."""
+        self.given |= {text for text in texts if len(text) >= SHORTEST}
+
     def note(self, *texts: str) -> None:
         """From now on no line may have any of these."""
         for text in texts:
@@ -69,7 +76,7 @@ class Watch(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
-        if any(secret in line for secret in self.secrets):
+        if any(secret in line for secret in (*self.given, *self.secrets)):
             self.leaks.append(f"{record.name}: {str(record.msg)[:60]} ({record.pathname})")
 
 
@@ -84,17 +91,39 @@ def watch() -> None:
     from clusters import vault
 
     watch_processes()
-    WATCH.note(settings.SECRET_KEY, *settings.PORTAL_CREDENTIAL_KEYS)
+    for name in filter(str.isupper, dir(settings)):
+        WATCH.keep(*of_setting(name, getattr(settings, name, None)))
+    setting_changed.connect(_note_setting, weak=False)
     _note_with(vault.MultiFernet, "encrypt", lambda given, _: _of_sealed(given[1]))
     _note_with(access, "_digest", lambda given, _: given[:1])
     _note_with(webhooks, "signing_key", lambda _, made: (made,))
     _note_with(User, "set_password", lambda given, _: given[1:2])
 
 
-def _given(environment: Mapping[str, str]) -> Iterator[str]:
+def of_setting(name: str, value: Any) -> Iterator[str]:
+    """What opens something in a setting of Django."""
+    if name == "PORTAL_PROVIDERS":
+        yield from (provider.client_secret for provider in value.values())
+    elif name == "DATABASES":
+        yield from (database.get("PASSWORD") or "" for database in value.values())
+    elif isinstance(value, str) and name.endswith("_URL"):
+        yield urlsplit(value).password or ""
+    elif OPENS.search(name):
+        texts = value if isinstance(value, list) else [value]
+        yield from (
+            text for text in texts if isinstance(text, str) and not text.startswith("public:")
+        )
+
+
+def _note_setting(setting: str, value: Any, **_: Any) -> None:
+    """A test gives a setting a value of its own."""
+    WATCH.keep(*of_setting(setting, value))
+
+
+def given_to(environment: Mapping[str, str]) -> Iterator[str]:
     """What opens something in the environment of a process: keys, and passwords of addresses."""
     for name, value in environment.items():
-        if re.search(r"SECRET|KEYS|PASSWORD|TOKEN", name):
+        if OPENS.search(name):
             yield from value.split(",")
         elif name.endswith("_URL") and (password := urlsplit(value).password):
             yield password

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -42,6 +43,8 @@ from tests.web.test_query_counts import busy  # noqa: F401  a fixture
 pytestmark = pytest.mark.usefixtures("unlimited")
 READERS = ("admin", "finance", "owner")
 METHODS = ("get", "post", "put", "patch", "delete")
+PARTS: tuple[dict[str, str], ...] = ({}, {"HX-Request": "true"})
+"""A whole page, and the part of it that HTMX asks for."""
 # Of what addresses name, no row is made here: whose it is has tests of its own.
 ELSEWHERE = {
     "api/v1/what-if/<uuid:pk>",
@@ -198,13 +201,14 @@ def test_nobody_reads_or_changes_what_is_not_theirs(
     before = AuditEntry.objects.count()
     for route in ROUTES:
         address = address_of(route, theirs)
-        for method in METHODS:
+        for method, headers in product(METHODS, PARTS):
             if user is not None and SESSION_KEY not in client.session:
                 client.force_login(user)
-            answer = getattr(client, method)(address, content_type="application/json")
+            send = getattr(client, method)
+            answer = send(address, content_type="application/json", headers=headers)
             fault = _fault(answer, route, method, is_anonymous=user is None)
             if fault:
-                wrong[f"{method.upper()} {address}"] = fault
+                wrong[f"{method.upper()} {address} {headers}"] = fault
     assert wrong == {}
     assert AuditEntry.objects.count() == before, "somebody changed something"
     assert len(ROUTES) > 150
@@ -251,7 +255,7 @@ def test_no_question_finds_what_is_not_theirs(
         names |= heard
         queries = [{}, *({name: value} for name in sorted(heard) for value in ASKED)]
         for query in queries:
-            for headers in ({}, {"HX-Request": "true"}):
+            for headers in PARTS:
                 answer = stranger.get(f"/{route}", query, headers=headers)
                 body = b"".join(answer) if answer.streaming else answer.content
                 # Whether the broker answers is no question of rights.
