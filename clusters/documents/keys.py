@@ -50,6 +50,17 @@ def annotations_of(document: Document) -> Mapping[str, str]:
     return document["metadata"].get("annotations") or {}
 
 
+def without_writers(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document without ``managedFields``, who wrote what: often four fifths of it."""
+    document["metadata"].pop("managedFields", None)
+    return document
+
+
+def whole(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document with all that it has."""
+    return document
+
+
 def status_of(document: Document) -> Mapping[str, Any]:
     """Its status; empty where nobody wrote one yet."""
     return document.get("status") or {}

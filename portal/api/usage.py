@@ -23,6 +23,7 @@ from portal.api.shapes import RecordSerializer, beside
 from portal.api.views import View, answers
 
 STEPS = ("hour", "day")
+BY_DAY = ("day",)
 SPLITS = ("none", "account", "workspace", "flavor", "cluster")
 # What one answer may cover: some two months by the hour, three years by the day.
 MOST = {"hour": timedelta(days=62), "day": timedelta(days=1100)}
@@ -198,8 +199,11 @@ class FilterReader:
             self.faults.append(Fault("label", "invalid", f"{text[:80]!r} is not kept: {named}."))
         return text
 
-    def read(self) -> selectors.UsageFilter:
+    def read(self, steps: tuple[str, ...] = STEPS) -> selectors.UsageFilter:
         """The filter.
+
+        Args:
+            steps: What may be asked for, the preset first; what has no steps covers what days do.
 
         Raises:
             Rejected: everything in it that cannot be read, at once.
@@ -207,16 +211,14 @@ class FilterReader:
         now = selectors.utc_now()
         end = self.instant("end", now)
         start = self.instant("start", now - timedelta(days=7))
-        step = self.choice("step", STEPS)
+        step = self.choice("step", steps)
         split_by = self.choice("split_by", SPLITS)
         if not self.faults and start >= end:
             message = "The end has to be later than the start."
             self.faults.append(Fault("end", "invalid", message))
         elif not self.faults and end - start > MOST[step]:
-            message = (
-                f"At most {MOST[step].days} days can be shown by the {step}. Ask for a shorter "
-                "range."
-            )
+            by = f"by the {step}" if len(steps) > 1 else "at once"
+            message = f"At most {MOST[step].days} days can be shown {by}. Ask for a shorter range."
             self.faults.append(Fault("start", "range_too_long", message))
         if self.faults:
             raise Rejected(self.faults)
@@ -259,7 +261,7 @@ class WorkloadUsageView(View):
 
     @answers(order=BY_NUMBER, shape=WorkloadUsageSerializer, query=RANGE, more={"unit": UNIT})
     def get(self, user: User) -> Callable[[int, str | None], Slice]:
-        chosen = FilterReader(self.request).read()
+        chosen = FilterReader(self.request).read(BY_DAY)
 
         def read(limit: int, cursor: str | None) -> Slice:
             after = int(cursor or 0)
@@ -276,7 +278,7 @@ class GroupView(View):
     def get(self, user: User) -> Any:
         labels, reader = kept_labels(), FilterReader(self.request)
         label = reader.label(tuple(labels))
-        costs = job_costs(user, reader.read())
+        costs = job_costs(user, reader.read(BY_DAY))
         return {
             "unit": UNIT,
             "label": label,
@@ -293,7 +295,7 @@ class LendingView(View):
 
     @answers(LendingSerializer, query=RANGE)
     def get(self, user: User) -> Any:
-        chosen = FilterReader(self.request).read()
+        chosen = FilterReader(self.request).read(BY_DAY)
         return beside(selectors.lending(user, chosen, limit=MOST_ROWS), unit=UNIT)
 
 
@@ -302,7 +304,7 @@ class IdleView(View):
 
     @answers(IdleSerializer, query=RANGE)
     def get(self, user: User) -> Any:
-        chosen = FilterReader(self.request).read()
+        chosen = FilterReader(self.request).read(BY_DAY)
         return beside(selectors.idle_floors(user, chosen, limit=100), unit=UNIT)
 
 
@@ -314,7 +316,7 @@ class CapacityUseView(View):
         query=[parameter for parameter in RANGE if parameter.name != "workspace"],
     )
     def get(self, user: User) -> Any:
-        chosen = FilterReader(self.request).read()
+        chosen = FilterReader(self.request).read(BY_DAY)
         found = selectors.capacity_use(user, chosen, now=selectors.utc_now())
         if found is None:
             return {"unit": UNIT, "start": None, "end": None, "rows": (), "total": None}

@@ -697,7 +697,7 @@ def test_one_person_is_nobody_who_has_had_others_beside_them(books: Books):
     "change",
     [
         {"one_person_until": None},
-        {"one_person_since": AFTER + DAY},
+        {"one_person_since": MARCH + DAY},
         {"one_person_since": None, "one_person_until": None},
     ],
 )

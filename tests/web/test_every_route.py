@@ -62,9 +62,12 @@ ELSEWHERE = {
 OPEN = {"login/", "healthz", "readyz"}
 # What everybody may do, with what is their own.
 OWN = {"logout/", "password/", "profile/", "tokens/", "login/", "exports/", "api/v1/login"}
+# What everybody signed in may read: the prices of all.
+SHARED = {"api/v1/rate-cards/<int:pk>", "billing/rates/<int:key>/"}
 # Its examples have names.
 DOCUMENT = "api/v1/schema"
 PART = re.compile(r"<(?:(\w+):)?(\w+)>")
+OF_A_ROW = re.compile(r"<(?:int|uuid):")
 # What stands in an address for whom: a part's name, or the word before it.
 BEFORE = {
     "accounts": "acme",
@@ -286,7 +289,10 @@ def _fault(answer: Any, route: str, method: str, *, is_anonymous: bool) -> str:
         return f"server error {answer.status_code}"
     if route != DOCUMENT and b"acme" in body.replace(b"/acme", b""):
         return f"{answer.status_code} names what is another account's"
-    if is_anonymous and method == "get" and answer.status_code == 200 and route not in OPEN:
+    is_found = method == "get" and answer.status_code == 200
+    if is_found and OF_A_ROW.search(route) and (is_anonymous or route not in SHARED):
+        return "finds what is another account's"
+    if is_found and is_anonymous and route not in OPEN:
         return "open to everybody"
     is_done = answer.status_code < 300 and method != "get"
     if is_done and route not in OWN:

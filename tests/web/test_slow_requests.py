@@ -29,8 +29,8 @@ from tests.waiting import eventually
 HEAD = b"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\n"
 BODY = HEAD + FORM + b"username="
-SLOW = 9
-"""One more than there are threads."""
+SLOW = 40
+"""Far more than there are threads: one process may take many more of them than the other."""
 
 
 @dataclass(frozen=True)

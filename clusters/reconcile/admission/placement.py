@@ -17,7 +17,13 @@ from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import conditions_of
-from clusters.documents.keys import Document, annotations_of, labels_of, status_of
+from clusters.documents.keys import (
+    Document,
+    annotations_of,
+    labels_of,
+    status_of,
+    without_writers,
+)
 from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.kueue.topology.nodes import PLACED_BY_KUEUE
@@ -78,7 +84,7 @@ class Placement:
         self.is_wanted = True
         keeps = {r.NODE: kept_node, r.POD: kept_pod}
         for resource, selection in PLACEMENT_KINDS:
-            keep = keeps.get(resource)
+            keep = keeps.get(resource, without_writers)
             self._watches.add(resource, selection=selection, is_optional=True, keep=keep)
 
     def close(self) -> None:

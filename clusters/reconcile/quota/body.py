@@ -17,6 +17,7 @@ from django.db import DatabaseError
 from django.db.models import Count
 
 from budgets import services as promises
+from clusters.documents.keys import whole
 from clusters.errors import AdmissionDenied, Unreachable
 from clusters.kube import resources as r
 from clusters.manifests.names import Document, Key
@@ -43,6 +44,7 @@ from clusters.reconcile.quota.decide import (
 from clusters.reconcile.quota.record import Result, SyncRecords
 from clusters.reconcile.quota.secrets import SecretSync, secret_keys
 from clusters.reconcile.quota.wanted import Fingerprint, Wanted, fingerprint, wanted_on
+from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing, words_of
 from clusters.reconcile.runtime.pool import Answer, sending
@@ -72,7 +74,7 @@ class QuotaBody(Controller[Key]):
     handles_always = True  # what would be written is decided and shown while writing is off, too
 
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
-        super().__init__(context, hook=hook, indexes=(REFERRING,))
+        super().__init__(context, hook=hook, cache=Cache((REFERRING,), has_writers=True))
         self.queue = WorkQueue(first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
         self._records = SyncRecords(context.cluster.pk, refused=self._refused)
         self._secrets = SecretSync(context) if context.cluster.is_manager else None
@@ -89,7 +91,7 @@ class QuotaBody(Controller[Key]):
         facts = self.context.cluster
         kinds = resources_of(is_manager=facts.is_manager, is_single=facts.is_single)
         # Rights that were given before there were topologies do not have them.
-        return [Watched(kind, is_optional=kind == r.TOPOLOGY) for kind in kinds]
+        return [Watched(kind, is_optional=kind == r.TOPOLOGY, keep=whole) for kind in kinds]
 
     def keys_of(self, seen: Seen) -> Iterable[Key]:
         """The object's own key, if what quota sync looks at changed."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.documents.keys import Document, key_of, uid_of, version_of
+from clusters.documents.keys import Document, key_of, uid_of, version_of, without_writers
 from clusters.kube.resources import Resource
 
 _GONE_LIMIT: Final = 10_000
@@ -55,9 +55,11 @@ class Cache:
 
     Args:
         indexes: What objects are found by besides their keys.
+        has_writers: Whether it is kept who wrote which field of them.
     """
 
-    def __init__(self, indexes: Iterable[Index] = ()) -> None:
+    def __init__(self, indexes: Iterable[Index] = (), *, has_writers: bool = False) -> None:
+        self._has_writers = has_writers
         self._documents: dict[Resource, dict[str, dict[str, Any]]] = defaultdict(dict)
         self._indexes: dict[Resource, list[Index]] = defaultdict(list)
         self._found: dict[str, dict[str, dict[Place, None]]] = {}
@@ -92,7 +94,7 @@ class Cache:
         indexes = self._indexes.get(resource)
         if indexes:
             self._file((resource, key), indexes, document)
-        documents[key] = document
+        documents[key] = document if self._has_writers else without_writers(document)
         return True
 
     def drop(self, resource: Resource, document: Document) -> bool:

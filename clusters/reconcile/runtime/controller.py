@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import structlog
 from django.db import DatabaseError, connection
 
-from clusters.documents.keys import Document, key_of
+from clusters.documents.keys import Document, key_of, without_writers
 from clusters.errors import ClusterError, Conflict, Invalid, NotFound, Retryable
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
@@ -54,13 +54,13 @@ class Watched:
     Attributes:
         selection: Which of it.
         is_optional: A cluster that does not serve it, or forbids it, is worked on without it.
-        keep: What of a document is kept and told; None for all of it.
+        keep: What of a document is kept and told.
     """
 
     resource: Resource
     selection: Selection = EVERYTHING
     is_optional: bool = False
-    keep: Keep | None = None
+    keep: Keep = without_writers
 
 
 class Controller(Generic[K]):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+from clusters.documents.keys import without_writers
 from clusters.errors import Forbidden, NotFound
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
@@ -117,7 +118,7 @@ class Watches:
         selection: Selection = EVERYTHING,
         is_optional: bool = False,
         settings: ReflectorSettings | None = None,
-        keep: Keep | None = None,
+        keep: Keep = without_writers,
     ) -> Reflector:
         """Watch one more resource.
 
@@ -136,7 +137,7 @@ class Watches:
             selection=selection,
             settings=settings,
             pulse=self._pulse,
-            keep=_keeping(keep) if keep is not None else None,
+            keep=_keeping(keep),
         )
         self._reflectors[resource] = reflector
         if is_optional:

@@ -117,7 +117,7 @@ class UsageBody(Controller[str]):
                 counting.join(timeout=5)
 
     def watched(self) -> Iterable[Watched]:
-        """Workloads, whole."""
+        """Workloads."""
         return (Watched(WORKLOAD),)
 
     def open(self) -> bool:

@@ -128,3 +128,13 @@ def test_workloads_are_found_by_owner_and_uid_and_by_what_they_replace():
     assert cache.successor_of("n/b") is None
     cache.drop(r.WORKLOAD, workload("c"))
     assert cache.successor_of("n/a") is None
+
+
+@pytest.mark.parametrize("has_writers", [False, True])
+def test_who_wrote_what_is_kept_only_where_it_is_asked_for(has_writers: bool):
+    cache = Cache(has_writers=has_writers)
+    cache.put(r.WORKLOAD, workload(managedFields=[{"manager": "kueue", "fieldsV1": {}}]))
+    told = Effect("c", r.WORKLOAD, "n/other", workload("other", managedFields=[{"manager": "x"}]))
+    cache.show(told)
+    kept = ["managedFields" in found["metadata"] for found in cache.of(r.WORKLOAD).values()]
+    assert kept == [has_writers] * 2
