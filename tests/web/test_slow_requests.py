@@ -26,7 +26,8 @@ from tests.controlplane.processes import free_port
 from tests.lanes import IN_CI, ROOT
 from tests.waiting import eventually
 
-HEAD = b"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+HEAD = b"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: csrftoken=" + b"a" * 32 + b"\r\n"
+"""With the cookie, the form is read before anything is answered."""
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\n"
 BODY = HEAD + FORM + b"username="
 SLOW = 40
