@@ -29,6 +29,8 @@ def save_view(actor: User, *, page: str, name: str, query: str) -> SavedView:
     Raises:
         Rejected: The name is empty, taken or too long, or ``MOST_VIEWS`` are kept already.
     """
+    # One after the other: each sees the names and the number of those before.
+    User.objects.select_for_update(of=("self",)).only("pk").get(pk=actor.pk)
     row = SavedView(user=actor, page=page, name=name.strip(), query=query)
     is_full = saved_views(actor).count() >= MOST_VIEWS
     words = f"You have {MOST_VIEWS} saved views, the most that you can keep. Delete one first."

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import connection
 
-from budgets.errors import PortalError
-from budgets.models import Budget, BudgetRevision
+from budgets.errors import PortalError, Rejected
+from budgets.models import Budget, BudgetRevision, SavedView
 from budgets.plan import RevisionDraft
 from budgets.selectors import fleet_grid
-from budgets.services import revise_budget
+from budgets.services import revise_budget, saved_views
 from budgets.services.budget import revisions
+from budgets.services.guards import save_checked
 from tests.builders import SmallFleet, line, small_fleet
 from tests.waiting import PATIENCE_S
 
@@ -86,3 +88,19 @@ def test_the_race_is_real_without_the_lock(fleet: SmallFleet, monkeypatch):
     monkeypatch.setattr("budgets.services.budget.in_force.lock_flavors", lambda slugs: None)
     at_once(save(fleet, fleet.vision, 32), save(fleet, fleet.search, 32))
     assert fleet_grid(fleet.admin).totals["h100"].excess == 16
+
+
+def test_a_person_saves_two_views_of_one_name_once(fleet: SmallFleet, monkeypatch):
+    def slowly(row: Any, **more: Any) -> None:
+        save_checked(row, **more)
+        time.sleep(0.4)
+
+    monkeypatch.setattr(saved_views, "save_checked", slowly)
+
+    def save_it() -> SavedView:
+        return saved_views.save_view(fleet.admin, page="jobs", name="mine", query="text=a")
+
+    outcomes = at_once(save_it, save_it)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Rejected", "SavedView"]
+    (refused,) = (outcome for outcome in outcomes if isinstance(outcome, Rejected))
+    assert "already have a view" in str(refused)
