@@ -15,6 +15,7 @@ from clusters.devcluster.problems import Failure
 from clusters.devcluster.reads import Filter, parse_filter
 from clusters.devcluster.registry import ServedKind
 from clusters.devcluster.store import Subscription
+from clusters.documents.keys import without_writers
 from clusters.errors import ClusterError, Forbidden, NotFound, Refusal, Unreachable
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.convert import error_of_status
@@ -99,8 +100,11 @@ def step_pulse(client: KubeClient) -> StepPulse:
 class _Image:
     """One resource as it was told."""
 
-    def __init__(self, resource: Resource, selection: Selection, *, is_optional: bool) -> None:
+    def __init__(
+        self, resource: Resource, selection: Selection, *, is_optional: bool, keep: Keep
+    ) -> None:
         self.resource, self.selection, self.is_optional = resource, selection, is_optional
+        self._keep = keep
         self.documents: dict[tuple[str, str], Document] = {}
         self.version = -1
         self.is_synced = False
@@ -119,6 +123,10 @@ class _Image:
     def accepts(self, document: Document) -> bool:
         """Whether it is in the selection."""
         return bool(self._wanted.accepts(document))
+
+    def kept(self, document: Document) -> Document:
+        """Of a copy of it, what the role keeps and is told."""
+        return self._keep(json.loads(json.dumps(document)))
 
 
 class StepWatches:
@@ -139,10 +147,9 @@ class StepWatches:
         *,
         selection: Selection = EVERYTHING,
         is_optional: bool = False,
-        keep: Keep | None = None,
+        keep: Keep = without_writers,
     ) -> _Image:
-        assert keep is None, "nothing is left out here"
-        image = _Image(resource, selection, is_optional=is_optional)
+        image = _Image(resource, selection, is_optional=is_optional, keep=keep)
         self._images[resource] = image
         self._pump(image)
         return image
@@ -168,11 +175,11 @@ class StepWatches:
         now = {_place(each): each for each in found}
         for place, document in now.items():
             if _version(image.documents.get(place)) != _version(document):
-                self._tell(Change.UPSERT, image.resource, _copied(document))
+                self._tell(Change.UPSERT, image.resource, image.kept(document))
         gone = {_place(each): each for each in _deleted(image)}
         for place in (image.documents.keys() | gone.keys()) - now.keys():
             known = gone.get(place) or image.documents[place]
-            self._tell(Change.DELETED, image.resource, _copied(known))
+            self._tell(Change.DELETED, image.resource, image.kept(known))
         image.documents = now
         if not image.is_synced:
             image.is_synced = True
@@ -204,8 +211,8 @@ class StepWatches:
         return self.is_synced
 
     def snapshot(self, resource: Resource) -> list[Document]:
-        documents = self._images[resource].documents
-        return [_copied(documents[place]) for place in sorted(documents)]
+        image = self._images[resource]
+        return [image.kept(image.documents[place]) for place in sorted(image.documents)]
 
     def close(self) -> None:
         if self in self._registry:
@@ -223,11 +230,6 @@ def _place(document: Document) -> tuple[str, str]:
 
 def _version(document: Document | None) -> str:
     return str(document["metadata"]["resourceVersion"]) if document is not None else ""
-
-
-def _copied(document: Document) -> Document:
-    found: Document = json.loads(json.dumps(document))
-    return found
 
 
 def _deleted(image: _Image) -> list[Document]:
