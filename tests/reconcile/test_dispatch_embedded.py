@@ -136,13 +136,15 @@ def test_dispatch_follows_an_eviction_on_the_manager_and_resumes(fleet):
     manager = fleet["manager"]
     start_all(fleet)
     manager.create(job("train", gpus=8, run_s=60, managed=True))
-    eventually(lambda: (manager.job("train").get("status") or {}).get("active"))
+    eventually(
+        lambda: (manager.job("train").get("status") or {}).get("active"), why=lambda: told(fleet)
+    )
     manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "HoldAndDrain"}})
     eventually(
         lambda: "admission" not in manager.workload_of("train")["status"],
         why=lambda: str(manager.workload_of("train")),
     )
-    eventually(lambda: not workers_with(fleet, r.JOB))
+    eventually(lambda: not workers_with(fleet, r.JOB), why=lambda: told(fleet))
     assert not (manager.job("train")["status"].get("active"))
     manager.client.patch(r.CLUSTER_QUEUE, NS, {"spec": {"stopPolicy": "None"}})
     eventually(
