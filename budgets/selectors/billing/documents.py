@@ -63,6 +63,60 @@ class Drawing:
     unexchanged: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """What the statement of an account is made of, in the currency of the rate cards.
+
+    Attributes:
+        charges: Of the period.
+        corrected: What closed months turned out to be besides, by the name of the month.
+        credited: For jobs that were preempted.
+        adjustments: In the currency of the statement.
+    """
+
+    charges: Sequence[Charges]
+    corrected: Sequence[tuple[str, Charges]]
+    credited: Sequence[Item]
+    adjustments: Sequence[Adjustment]
+
+    def items(self, rate: Fraction) -> list[Item]:
+        """Every line, exchanged at a rate."""
+        items = [item for part in self.charges for item in items_of(part, rate=rate)]
+        for name, part in self.corrected:
+            items += items_of(part, rate=rate, corrects=name)
+        items += [
+            Item(
+                workspace=row.workspace.namespace if row.workspace else "",
+                flavor="",
+                kind=RowKind.ADJUSTMENT,
+                exact=Fraction(row.amount),
+                text=row.reason,
+                adjustment=row.pk,
+            )
+            for row in self.adjustments
+        ]
+        return items + [replace(row, exact=row.exact * rate) for row in self.credited]
+
+    def funding(self, name: str, *, currency: str) -> list[Item]:
+        """What the platform pays of it: credits for lending and for preemptions."""
+        parts = (*self.charges, *(part for _, part in self.corrected))
+        lent = (
+            (line.exact, line.amount)
+            for part in parts
+            for line in part.lines
+            if line.kind is RowKind.LENDING_CREDIT
+        )
+        lost = ((row.exact, Money.rounded(row.exact, currency=currency)) for row in self.credited)
+        return [
+            *funding_item(
+                RowKind.LENDING_FUNDING, lent, text=f"lending in {name}", currency=currency
+            ),
+            *funding_item(
+                RowKind.PREEMPTION_FUNDING, lost, text=f"preemptions in {name}", currency=currency
+            ),
+        ]
+
+
 def accounts_of(zone: str) -> QuerySet[Account]:
     """Accounts that are billed in months of a zone; without terms that is UTC."""
     terms = Q(billing_terms__zone=zone)
@@ -87,8 +141,8 @@ def draw(period: BillingPeriod) -> Drawing:
     book = price_book(window, accounts=accounts)
     charged = account_charges(window, book=book, workspaces=workspaces, is_partial=False)
     members: dict[int, list[Workspace]] = {}
-    for row in workspaces:
-        members.setdefault(row.account_id, []).append(row)
+    for workspace in workspaces:
+        members.setdefault(workspace.account_id, []).append(workspace)
     late = correction_charges(period, accounts=members) if period.pk else {}
     lost = preemption_items(window, book)
     changes = _adjustments(period)
@@ -99,74 +153,25 @@ def draw(period: BillingPeriod) -> Drawing:
     funding: list[Item] = []
     missing: list[tuple[str, str]] = []
     for key, account in accounts.items() if book.currency else ():
-        corrected = late.get(key, [])
         own = [charged[key]] if key in charged else []
-        credited = lost.get(key, ())
-        funding += funding_item(
-            RowKind.LENDING_FUNDING,
-            (
-                (line.exact, line.amount)
-                for part in (*own, *(part for _, part in corrected))
-                for line in part.lines
-                if line.kind is RowKind.LENDING_CREDIT
-            ),
-            text=f"lending in {account.name}",
-            currency=book.currency,
-        )
-        funding += funding_item(
-            RowKind.PREEMPTION_FUNDING,
-            ((row.exact, Money.rounded(row.exact, currency=book.currency)) for row in credited),
-            text=f"preemptions in {account.name}",
-            currency=book.currency,
-        )
+        owed = _Owed(own, late.get(key, []), lost.get(key, ()), changes.get(key, ()))
+        funding += owed.funding(account.name, currency=book.currency)
         own_terms = terms.get(key) or BillingTerms()
         currency = own_terms.currency or book.currency
         rate = rate_to(currency)
         if rate is None:
             missing.append((account.slug, currency))
-            continue
-        items = _items(own, corrected, changes.get(key, ()), as_fraction(rate))
-        items += [replace(row, exact=row.exact * as_fraction(rate)) for row in credited]
-        if items:
-            is_other = currency != book.currency
-            drawn.append(
-                Drawn(
-                    key,
-                    assemble(items, currency=currency),
-                    book.currency,
-                    rate if is_other else None,
-                    day if is_other else None,
-                    own_terms.billed_to,
-                )
-            )
+        elif items := owed.items(as_fraction(rate)):
+            document = assemble(items, currency=currency)
+            row = Drawn(key, document, book.currency, billed_to=own_terms.billed_to)
+            if currency != book.currency:
+                row = replace(row, exchange_rate=rate, exchange_day=day)
+            drawn.append(row)
     if funding:
         drawn.append(Drawn(None, assemble(funding, currency=book.currency), book.currency))
     every = [*charged.values(), *(part for rows in late.values() for _, part in rows)]
     unpriced = tuple(row for part in every for row in part.unpriced)
     return Drawing(tuple(drawn), book.currency, unpriced, tuple(missing))
-
-
-def _items(
-    own: Sequence[Charges],
-    corrected: Sequence[tuple[str, Charges]],
-    adjustments: Sequence[Adjustment],
-    rate: Fraction,
-) -> list[Item]:
-    items = [item for part in own for item in items_of(part, rate=rate)]
-    for name, part in corrected:
-        items += items_of(part, rate=rate, corrects=name)
-    items += [
-        Item(
-            workspace=row.workspace.namespace if row.workspace else "",
-            flavor="",
-            kind=RowKind.ADJUSTMENT,
-            exact=Fraction(row.amount),
-            text=row.reason,
-            adjustment=row.pk,
-        )
-        for row in adjustments
-    ]
-    return items
 
 
 def _adjustments(period: BillingPeriod) -> Mapping[int, list[Adjustment]]:
