@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import socket
 import socketserver
 import subprocess
@@ -25,6 +26,16 @@ from tests.waiting import eventually
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 TRIES = 12
+BEGUN_S = 180
+"""All pages are loaded first, on a machine that has other work."""
+WAITS = """
+import pathlib, time
+here = pathlib.Path(__file__).parent
+(here / "begun").touch()
+while not (here / "go").exists():
+    time.sleep(0.05)
+from tests.settings import *
+"""
 
 
 class Web(socketserver.ThreadingTCPServer):
@@ -85,6 +96,12 @@ class Webs:
             return connection.getresponse().status
 
 
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False
+
+
 @pytest.fixture
 def webs(tmp_path: Path) -> Iterator[Webs]:
     program = front.nginx_program()
@@ -101,12 +118,7 @@ def webs(tmp_path: Path) -> Iterator[Webs]:
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
 
-        def listens() -> bool:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", proxy), 1.0):
-                return True
-            return False
-
-        eventually(listens, why=(tmp_path / "log").read_text)
+        eventually(lambda: listens(proxy), why=(tmp_path / "log").read_text)
         assert webs.ask("GET") == 200
         webs.seen.clear()
         yield webs
@@ -127,3 +139,30 @@ def test_what_a_web_died_with_is_asked_of_the_other_unless_it_may_have_changed_s
     webs.hang_up()
     assert [webs.ask(method) for method in ("GET", "POST")] == [502, 502]
     assert webs.seen == {"GET": 2, "POST": 1}
+
+
+def test_web_that_only_begins_takes_no_request(tmp_path: Path) -> None:
+    """nginx asks whoever takes a connection, and would wait for it."""
+    (tmp_path / "waiting_settings.py").write_text(WAITS)
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "waiting_settings",
+        "DATABASE_URL": f"sqlite:///{tmp_path}/portal.sqlite3",
+        "PYTHONPATH": f"{tmp_path}:{front.ROOT}",
+    }
+    port = free_port()
+    with (tmp_path / "log").open("ab") as log:
+        command = front.gunicorn(f"127.0.0.1:{port}")
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        eventually((tmp_path / "begun").exists, why=(tmp_path / "log").read_text)
+        assert not listens(port)
+        (tmp_path / "go").touch()
+        eventually(lambda: listens(port), seconds=BEGUN_S, why=(tmp_path / "log").read_text)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BEGUN_S)
+        with contextlib.closing(connection):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+    finally:
+        process.terminate()
+        process.wait(BEGUN_S)
