@@ -27,5 +27,7 @@ COPY --from=build /srv /srv
 WORKDIR /srv/portal
 USER 10001
 EXPOSE 8000
+# Preloaded: the port opens when it can answer, so that nobody waits for one of several webs that only
+# begins.
 CMD ["gunicorn", "portal.wsgi:application", "--bind", "0.0.0.0:8000", "--workers", "2", \
-     "--threads", "4", "--worker-tmp-dir", "/dev/shm", "--access-logfile", "-", "--no-control-socket"]
+     "--threads", "4", "--preload", "--worker-tmp-dir", "/dev/shm", "--access-logfile", "-", "--no-control-socket"]

@@ -22,6 +22,7 @@ show(
     list_filter=("cluster", "kind"),
 )
 show(models.ShiftRun, "cluster role holder heartbeat_at ended_at outcome")
+show(models.BeatLease, "holder renewed_at")
 show(
     models.AppliedGeneration,
     "cluster subject observed_generation applied_at",

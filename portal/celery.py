@@ -93,7 +93,8 @@ def require_shift_slots(instance: Any, **kwargs: Any) -> None:
 def touch_heartbeat(**kwargs: Any) -> None:
     """Say to whoever watches the file that this worker still has its broker.
 
-    Workers take no commands from the broker, so nobody can ask them for it there.
+    Workers take no commands from the broker, so nobody can ask them for it there. Beat touches it
+    with each turn of its loop.
     """
     path = os.environ.get("PORTAL_HEARTBEAT_FILE")
     if path:

@@ -151,7 +151,7 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "sync"
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULER = "portal.beat:SteadyScheduler"
+CELERY_BEAT_SCHEDULER = "portal.beat:OneOfMany"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Tasks are names and JSON; nobody steers a worker through the broker.
 CELERY_ACCEPT_CONTENT = ["json"]

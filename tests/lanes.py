@@ -80,6 +80,7 @@ PLACES = {
         "tests/reconcile/test_usage.py",
         "tests/reconcile/test_usage_build.py",
         "tests/spending",
+        "tests/test_beat.py",
         "tests/test_migrations.py",
         "tests/web",
     ),

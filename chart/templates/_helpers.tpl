@@ -72,10 +72,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
       key: PORTAL_DATABASE_PASSWORD
       optional: true
 {{- end }}
-{{- if has .component (list "tasks" "shifts") }}
+{{- if has .component (list "tasks" "shifts" "beat") }}
 - name: PORTAL_HEARTBEAT_FILE
   value: /tmp/heartbeat
-{{- if .root.Values.metrics.enabled }}
+{{- if and .root.Values.metrics.enabled (ne .component "beat") }}
 - name: PORTAL_METRICS_PORT
   value: {{ .root.Values.metrics.port | quote }}
 {{- end }}
@@ -147,7 +147,7 @@ affinity:
 {{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- if has .component (list "web" "tasks" "shifts") }}
+{{- if has .component (list "web" "tasks" "shifts" "beat") }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clusters.models.beat import BeatLease
 from clusters.models.cluster import Cluster, ClusterHealth, ShiftRun
 from clusters.models.dispatch import DispatchRound, GuardIncident, NominationWay
 from clusters.models.explained import (

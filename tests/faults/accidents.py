@@ -66,7 +66,7 @@ def plan_of(seed: int, *, accidents: int, every_s: float, jobs_per_s: float = 0.
     """
     found = tuple(_accidents(random.Random(f"{seed}-accidents"), accidents, every_s))
     seconds = found[-1].at_s + 1.0
-    arrivals = tuple(_arrivals(random.Random(f"{seed}-arrivals"), seconds, jobs_per_s))
+    arrivals = tuple(arrivals_of(random.Random(f"{seed}-arrivals"), seconds, jobs_per_s))
     return Plan(seed, seconds, found, arrivals)
 
 
@@ -99,7 +99,8 @@ def _accidents(chance: random.Random, count: int, every_s: float) -> Iterator[Ac
         at += chance.uniform(0.4, 1.6) * every_s
 
 
-def _arrivals(chance: random.Random, seconds: float, jobs_per_s: float) -> Iterator[Arrival]:
+def arrivals_of(chance: random.Random, seconds: float, jobs_per_s: float) -> Iterator[Arrival]:
+    """Jobs for so long, most of them short."""
     at, number = 0.0, 0
     while at < seconds:
         is_long = chance.random() < 0.1

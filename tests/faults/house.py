@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,12 +39,19 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 class House:
     """All of it; a context manager that leaves nothing behind.
 
+    Attributes:
+        portal: The portal's own processes.
+        has_clocks: Each of these has a clock of its own, where libfaketime is installed.
+
     Args:
         folder: For data and logs.
         installation: Value of the origin label, and name of the portal.
         lease_s: Duration of a shift's Lease.
         archives: PostgreSQL puts its log of writes into the backup's folder.
     """
+
+    portal: Sequence[str] = PORTAL
+    has_clocks = True
 
     def __init__(
         self, folder: Path, *, installation: str, lease_s: int = 6, archives: bool = False
@@ -55,6 +62,7 @@ class House:
         self._as_user: list[str] = []
         self.can_be_full = False
         self.kills = self.starts = 0
+        self.restart_after_s = RESTART_AFTER_S
         self._postgres_port, self._redis_port = free_port(), free_port()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -217,29 +225,38 @@ class House:
         self._down = set()
         if not is_first:
             return
-        celery = [sys.executable, "-m", "celery", "-A", "portal"]
-        for name in PORTAL[:3]:
-            queues, slots = ("shift", "16") if name.startswith("shifts") else ("sync,meter", "4")
-            words = ["worker", "-P", "threads", "-Q", queues, "-c", slots, "-n", f"{name}@house"]
-            self._run(name, [*celery, *words, "-l", "info"])
-        beat = ["beat", "-s", str(self.disk / "schedule"), "--pidfile=", "-l", "info"]
-        self._run("beat", [*celery, *beat])
+        for name in self.portal:
+            self._run(name, self.command(name))
         threading.Thread(target=self._keep_alive, name="house", daemon=True).start()
+
+    def command(self, name: str) -> list[str]:
+        """How a process of the portal is started."""
+        celery = [sys.executable, "-m", "celery", "-A", "portal"]
+        if name.startswith("beat"):
+            schedule = str(self.disk / f"schedule-{name}")
+            return [*celery, "beat", "-s", schedule, "--pidfile=", "-l", "info"]
+        queues, slots = ("shift", "16") if name.startswith("shifts") else ("sync,meter", "4")
+        words = ["worker", "-P", "threads", "-Q", queues, "-c", slots, "-n", f"{name}@house"]
+        return [*celery, *words, "-l", "info"]
 
     def shut(self) -> None:
         """Stop the portal's processes as an operator does; PostgreSQL and Redis stay."""
-        self._down = set(PORTAL)
-        for name in PORTAL:
+        self._down = set(self.portal)
+        for name in self.portal:
             with self._lock:
                 self._programs[name].terminate()
-        for name in PORTAL:
+        for name in self.portal:
             with contextlib.suppress(AssertionError):
                 eventually(lambda name=name: not self._programs[name].is_running(), seconds=120)
             self.kill(name)
 
+    def settings_of(self, name: str) -> dict[str, str]:
+        """What one process is told besides."""
+        return {}
+
     def _run(self, name: str, command: list[str]) -> None:
-        environment = dict(self._environment)
-        if name in PORTAL and FAKETIME is not None:
+        environment = self._environment | self.settings_of(name)
+        if name in self.portal and self.has_clocks and FAKETIME is not None:
             self.set_clock(name, 0)
             environment |= {
                 "LD_PRELOAD": str(FAKETIME),
@@ -264,7 +281,7 @@ class House:
                 if program.is_running() or name in self._down:
                     ended_at.pop(name, None)
                 elif time.monotonic() - ended_at.setdefault(name, time.monotonic()) > (
-                    RESTART_AFTER_S
+                    self.restart_after_s
                 ):
                     with self._lock, contextlib.suppress(OSError):
                         if not self._stop.is_set():

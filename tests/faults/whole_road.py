@@ -158,7 +158,7 @@ def run(
                     stop.set()
                     keeper.join(60)
                 report.load = os.getloadavg()[0]
-                judge = _Judge(house, observer, mishaps, report)
+                judge = Judge(house, observer, mishaps, report)
                 judge.wait_for_rest()
                 judge.close_what_was_begun()
                 judge.conclude(within_s=rest_within_s)
@@ -195,7 +195,9 @@ def is_open(ground: Any) -> bool:
         return False
 
 
-class _Judge:
+class Judge:
+    """Waits for rest once nothing breaks any more, and holds the books against the onlooker's."""
+
     def __init__(self, house: Any, observer: Any, mishaps: Any, report: Report) -> None:
         from tests.faults.ground import QUOTA
         from tests.faults.invariants import Facts, Outage

@@ -7,21 +7,17 @@ where it does stop the web.
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import re
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from tests import front
 from tests.controlplane.processes import free_port
 from tests.lanes import IN_CI, ROOT
 from tests.waiting import eventually
@@ -44,8 +40,8 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if nginx is None:
+    program = front.nginx_program()
+    if program is None:
         (pytest.fail if IN_CI else pytest.skip)("no nginx: install Debian's nginx")
     folder = tmp_path_factory.mktemp("served")
     ports = Served(proxy=free_port(), web=free_port())
@@ -54,8 +50,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "DATABASE_URL": f"sqlite:///{folder}/portal.sqlite3",
     }
+    web = f"127.0.0.1:{ports.web}"
+    proxy = front.nginx(program, folder, port=ports.proxy, web=web)
+    assert front.threads_of_web() < SLOW
     with ExitStack() as stack:
-        for command in (_gunicorn(ports), [nginx, *_proxy(ports, folder)]):
+        for command in (front.gunicorn(web), proxy):
             log = stack.enter_context((folder / "log").open("ab"))
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
             stack.callback(process.wait, 30)
@@ -68,34 +67,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
         eventually(answers, why=(folder / "log").read_text)
         yield ports
-
-
-def _gunicorn(ports: Served) -> list[str]:
-    """As the image starts it."""
-    text = (ROOT / "Dockerfile").read_text()
-    command = json.loads(re.findall(r"^CMD (\[.*?\])$", text, re.M | re.S)[-1].replace("\\\n", ""))
-    threads = _after(command, "--workers") * _after(command, "--threads")
-    assert command[0] == "gunicorn" and threads < SLOW
-    command[command.index("--bind") + 1] = f"127.0.0.1:{ports.web}"
-    return [sys.executable, "-m", *command]
-
-
-def _after(command: list[str], option: str) -> int:
-    return int(command[command.index(option) + 1])
-
-
-def _proxy(ports: Served, folder: Path) -> list[str]:
-    """With the file that compose mounts; only its places are others."""
-    text = (ROOT / "portal" / "nginx.conf").read_text()
-    for there, here in (
-        ("listen 8000", f"listen 127.0.0.1:{ports.proxy}"),
-        ("http://web:8000", f"http://127.0.0.1:{ports.web}"),
-        ("/tmp/", f"{folder}/"),
-    ):
-        assert there in text
-        text = text.replace(there, here)
-    (folder / "nginx.conf").write_text(text)
-    return ["-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
 
 
 def get(port: int, *, seconds: float) -> bool:
