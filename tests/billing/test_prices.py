@@ -247,6 +247,17 @@ def test_postgres_refuses_to_change_a_price(fleet: SmallFleet, statement: str):
 
 
 @pytest.mark.django_db
+def test_owners_read_the_cards_that_hold_for_them_and_no_others(fleet: SmallFleet):
+    everybodys = active_card(fleet)
+    own, of_others = (active_card(fleet, account=row) for row in (fleet.acme, fleet.globex))
+    billing.propose_rate_card(fleet.finance, name="x", currency="EUR", prices=[price()])
+
+    assert set(read.visible_rate_cards(fleet.owner)) == {everybodys, own}
+    assert of_others in read.visible_rate_cards(fleet.auditor)
+    assert read.visible_rate_cards(fleet.auditor).count() == 4
+
+
+@pytest.mark.django_db
 def test_a_time_series_is_billed_by_the_hour_and_recorded_once(promised: SmallFleet):
     finance, flavor = promised.finance, promised.flavors["h100"]
     active_card(promised, price(burst="3.00", is_dynamic=True))
