@@ -220,9 +220,12 @@ def test_owners_see_the_windows_over_their_floors_and_no_others(promised, worker
     (floor,) = selectors.windows_of(promised.vision)
     assert (floor.window, floor.gpus, floor.committed) == (ours, 4, 4)
     assert selectors.windows_of(promised.speech) == []
-    whole = plan(promised, cluster=workers["gpu-east"])
-    seen_by_owner = selectors.window_for(promised.owner, whole.pk)
-    assert {row.workspace for row in seen_by_owner.floors.all()} == {promised.vision}
+    promised.revise(promised.speech, line("l4", 2))
+    both = {promised.vision, promised.speech}
+    whole = plan(promised, flavor=promised.flavors["l4"], starts_at=NOW + timedelta(hours=1))
+    for reader, floors in ((promised.owner, {promised.vision}), (promised.auditor, both)):
+        seen = selectors.window_for(reader, whole.pk)
+        assert {row.workspace for row in seen.floors.all()} == floors
 
 
 def test_what_was_asked_for_and_not_given_is_added_up(promised, workers, clock) -> None:

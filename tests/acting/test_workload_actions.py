@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import IntegrityError, transaction
 
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import AuditEntry
@@ -22,7 +23,7 @@ from clusters.reconcile.identity import uid_of
 from clusters.reconcile.reactivation import REJECTED, reactivation
 from clusters.vault import seal
 from tests.acting.conftest import NAMESPACE, SubmitJob, seen
-from tests.builders import SmallFleet
+from tests.builders import START, SmallFleet
 from tests.factories import WorkloadUsageFactory
 from tests.reconcile.fleet_rows import dev_server, register
 from tests.web.conftest import Visitors
@@ -378,6 +379,9 @@ def test_many_are_asked_for_together_or_not_at_all(fleet: SmallFleet, worker: Cl
     ]
     made = services.act_on_workloads(fleet.owner, jobs=keys[:2], verb="deactivate", reason="x")
     assert len(made) == 2
+    again = {"cluster": worker, "uid": jobs[0].uid, "verb": "deactivate", "next_attempt_at": START}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        WorkloadAction.objects.create(**again)
     with pytest.raises(Rejected, match="an earlier action has not been carried out"):
         services.act_on_workloads(fleet.owner, jobs=keys[:1], verb="delete_job", reason="x")
 

@@ -12,10 +12,12 @@ import pytest
 import time_machine
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Model
 
 from budgets.errors import Rejected
 from budgets.intervals import IntervalKind
 from budgets.models import (
+    AccountUsage,
     BillingPeriod,
     BillingTerms,
     Correction,
@@ -61,6 +63,8 @@ GUARDED = (
     "exchangerate",
     "adjustment",
 )
+# What the triggers say; a constraint says something else.
+TOLD = "never|fixed|is closed|not opened again"
 
 
 def unmet(month: str = "2026-03", now=AFTER) -> set[str]:
@@ -172,37 +176,59 @@ def test_a_month_is_closed_after_its_end_and_after_the_one_before(books: Books):
     assert "earlier" in unmet("2026-04", now=AFTER)
 
 
+def copied(model: type[Model], **changed: str) -> str:
+    """What adds a copy of a row with other values, as SQL, in some columns."""
+    table = model._meta.db_table
+    columns = [field.column for field in model._meta.concrete_fields if not field.primary_key]
+    values = ", ".join(changed.get(column, column) for column in columns)
+    first = f"SELECT {values} FROM {table} WHERE id = (SELECT MIN(id) FROM {table})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) {first}"
+
+
 def test_after_the_close_the_database_refuses_every_change(books: Books):
+    """No other constraint of the database stands in the way of any of them."""
     books.issued()
-    late = UsageRecord.objects.get(workspace=books.fleet.search)
+    late = {"start": "'2026-03-02 10:30:00'"}
     attempts = [
-        ("UPDATE budgets_usagerecord SET pending = 1 WHERE id = %s", late.pk),
-        ("DELETE FROM budgets_usagerecord WHERE id = %s", late.pk),
-        (
-            "INSERT INTO budgets_usagerecord (workspace_id, flavor_id, hour, start, committed,"
-            " committed_used, burst, borrowed, lent, idle, pending)"
-            " SELECT workspace_id, flavor_id, hour, '2026-03-02 10:30:00', committed,"
-            " committed_used, burst, borrowed, lent, idle, pending"
-            " FROM budgets_usagerecord WHERE id = %s",
-            late.pk,
-        ),
-        ("UPDATE budgets_workloadusage SET burst = %s", 0),
-        ("DELETE FROM budgets_accountusage WHERE burst >= %s", 0),
-        ("UPDATE budgets_statement SET payable = %s", 0),
-        ("UPDATE budgets_statement SET state = %s", "draft"),
-        ("UPDATE budgets_statement SET number = %s", "ST-2026-9"),
-        ("UPDATE budgets_statementline SET amount = %s", 0),
-        ("DELETE FROM budgets_statementline WHERE amount > %s", 0),
-        ("UPDATE budgets_billingperiod SET closed_at = NULL WHERE id > %s", 0),
-        ("UPDATE budgets_billingterms SET closed_until = %s", None),
-        ("DELETE FROM budgets_ledgerblock WHERE id > %s", 0),
+        "UPDATE budgets_usagerecord SET pending = 1",
+        "DELETE FROM budgets_usagerecord",
+        copied(UsageRecord, **late),
+        "UPDATE budgets_workloadusage SET burst = 0",
+        "DELETE FROM budgets_workloadusage",
+        copied(WorkloadUsage, **late),
+        "UPDATE budgets_accountusage SET hour = hour",
+        "DELETE FROM budgets_accountusage",
+        copied(AccountUsage, **late),
+        "UPDATE budgets_statement SET payable = 0",
+        "UPDATE budgets_statement SET number = 'ST-2026-9'"
+        " WHERE id = (SELECT MIN(id) FROM budgets_statement)",
+        "DELETE FROM budgets_statement",
+        "UPDATE budgets_statementline SET amount = 0",
+        "DELETE FROM budgets_statementline",
+        copied(StatementLine, position="position + 1000"),
+        "UPDATE budgets_billingperiod SET closed_at = NULL, close_number = NULL, head = ''",
+        "DELETE FROM budgets_billingperiod",
+        "UPDATE budgets_billingterms SET closed_until = NULL",
+        "UPDATE budgets_billingterms SET zone = 'Asia/Tokyo'",
+        "DELETE FROM budgets_billingterms",
+        "UPDATE budgets_ledgerblock SET digest = ''",
+        "DELETE FROM budgets_ledgerblock",
     ]
-    for statement, value in attempts:
-        with as_owner(), pytest.raises(IntegrityError), transaction.atomic():
-            sql(statement, value)
+    for statement in attempts:
+        with as_owner(), pytest.raises(IntegrityError, match=TOLD), transaction.atomic():
+            sql(statement)
     with pytest.raises(Rejected) as again:
         books.close()
     assert {fault.code for fault in again.value.faults} == {"closed_period"}
+
+
+def test_no_statement_skips_its_review(books: Books):
+    books.close()
+    with as_owner(), pytest.raises(IntegrityError, match=r"state|go from"), transaction.atomic():
+        sql(
+            "UPDATE budgets_statement SET state = 'issued', number = 'ST-2026-9'"
+            " WHERE id = (SELECT MIN(id) FROM budgets_statement)"
+        )
 
 
 def test_facts_of_the_open_month_still_change(books: Books):
@@ -248,6 +274,9 @@ def test_late_facts_become_corrections_that_are_billed_in_the_open_month(books: 
     billing.draw_up_statements(books.fleet.finance, month="2026-04")
     row = StatementLine.objects.get(statement__period__name="2026-04", kind="correction")
     assert (row.class_of, row.amount, row.text) == ("burst", Decimal(4 * 8 * 3), "of 2026-03")
+    for statement in ("UPDATE budgets_correction SET burst = 0", "DELETE FROM budgets_correction"):
+        with as_owner(), pytest.raises(IntegrityError, match=TOLD), transaction.atomic():
+            sql(statement)
     charged = [
         part
         for part in read.charge_lines(books.fleet.finance, period=read.month_of("2026-04"))

@@ -28,6 +28,7 @@ from budgets.models import AuditEntry, Proposal, RatePrice, SpotPrice
 from budgets.models.base import ImmutableError
 from budgets.selectors import billing as read
 from budgets.services import billing
+from budgets.services.billing import TierDraft
 from budgets.units import Money, Period
 from tests.billing.conftest import AFTER, APRIL, MARCH, active_card, held, meter, price, store
 from tests.builders import SmallFleet, agreed, hours
@@ -221,12 +222,16 @@ def test_a_price_is_never_changed_in_place(fleet: SmallFleet):
         "INSERT INTO budgets_rateprice (card_id, flavor_id, committed, burst, lending_credit,"
         " is_dynamic) SELECT card_id, (SELECT id FROM budgets_flavor WHERE slug = 'l4'), 1, 1, 0,"
         " false FROM budgets_rateprice",
+        "UPDATE budgets_ratetier SET above = 9",
+        "DELETE FROM budgets_ratetier",
         "UPDATE budgets_spotprice SET price = 9",
+        "DELETE FROM budgets_spotprice",
         "UPDATE budgets_exchangerate SET rate = 9",
+        "DELETE FROM budgets_exchangerate",
     ],
 )
 def test_postgres_refuses_to_change_a_price(fleet: SmallFleet, statement: str):
-    active_card(fleet)
+    active_card(fleet, price(tiers=[TierDraft("burst", 32, "2.00")]))
     agreed(
         billing.record_spot_prices(
             fleet.finance, flavor=fleet.flavors["h100"], prices=[(MARCH, "1")], currency="EUR"
@@ -239,6 +244,17 @@ def test_postgres_refuses_to_change_a_price(fleet: SmallFleet, statement: str):
     )
     with as_owner(), pytest.raises(IntegrityError), transaction.atomic():
         connection.cursor().execute(statement)
+
+
+@pytest.mark.django_db
+def test_owners_read_the_cards_that_hold_for_them_and_no_others(fleet: SmallFleet):
+    everybodys = active_card(fleet)
+    own, of_others = (active_card(fleet, account=row) for row in (fleet.acme, fleet.globex))
+    billing.propose_rate_card(fleet.finance, name="x", currency="EUR", prices=[price()])
+
+    assert set(read.visible_rate_cards(fleet.owner)) == {everybodys, own}
+    assert of_others in read.visible_rate_cards(fleet.auditor)
+    assert read.visible_rate_cards(fleet.auditor).count() == 4
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 import time_machine
+from django.db import IntegrityError, connection, transaction
 
 from budgets import services
 from budgets.charging import RowKind, charge
@@ -18,6 +19,7 @@ from budgets.services import billing
 from budgets.units import Period
 from tests.billing.conftest import AFTER, Books, active_card, held, meter, price, store
 from tests.builders import agreed, hours, line
+from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
 MARCH_H = 31 * 24
@@ -248,6 +250,23 @@ def test_adjustments_need_a_second_person(books: Books):
     with pytest.raises(Rejected) as twice:
         billing.decide_adjustment(books.second, adjustment=row, is_approved=False, reason="no")
     assert codes(twice) == {"decided"}
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE budgets_adjustment SET amount = 1", "DELETE FROM budgets_adjustment"],
+)
+def test_postgres_refuses_to_change_an_adjustment(books: Books, statement: str):
+    finance, acme = books.fleet.finance, books.fleet.acme
+    billing.propose_adjustment(finance, account=acme, month="2026-03", amount="-5", reason="x")
+    with (
+        as_owner(),
+        pytest.raises(IntegrityError, match="never changed"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from budgets import selectors, services
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import ApiToken, AuditEntry, Membership, Role, User
 from budgets.models.base import ImmutableError
-from tests.builders import PASSWORD, SmallFleet
+from tests.builders import PASSWORD, SmallFleet, line
 from tests.databases import as_owner
 
 pytestmark = pytest.mark.django_db
@@ -189,6 +189,22 @@ def test_database_itself_refuses_to_change_the_audit_log(fleet: SmallFleet):
         connection.cursor() as cursor,
     ):
         cursor.execute("UPDATE budgets_auditentry SET reason = 'x'")
+
+
+@pytest.mark.postgres
+def test_database_itself_refuses_to_change_a_budget(fleet: SmallFleet):
+    fleet.revise(fleet.vision, line("h100", 1))
+    for statement in (
+        "UPDATE budgets_budgetline SET ceiling = 99",
+        "DELETE FROM budgets_budgetline",
+    ):
+        with (
+            as_owner(),
+            pytest.raises(IntegrityError, match="never changed"),
+            transaction.atomic(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
 
 
 def test_admin_site_shows_tables_and_changes_none(client, fleet: SmallFleet, settings):

@@ -67,6 +67,7 @@ def test_owner_reads_only_their_part_of_log_requests_pools_and_roles(fleet: Smal
     for workspace in (fleet.vision, fleet.speech, fleet.search):
         fleet.revise(workspace, line("h100", 1), actor=fleet.finance)
     pool = services.create_pool(fleet.admin, slug="shared", name="Shared")
+    services.create_pool(fleet.admin, slug="theirs", name="Theirs", account=fleet.globex)
     for account in (fleet.acme, fleet.globex):
         services.set_pool_share(fleet.admin, pool=pool, account=account, limits={})
     entries = selectors.audit_entries(fleet.owner)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.documents.conditions import MESSAGE_LIMIT, Condition, with_conditions
 from clusters.documents.keys import key_of, uid_of, version_of
 from clusters.documents.numbers import LARGEST, whole_number
 from clusters.kueue.amounts import parse_amount
 
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ANYTHING = st.one_of(
     st.text(), st.integers(), st.floats(), st.none(), st.booleans(), st.lists(st.integers())
 )
@@ -69,6 +72,13 @@ def test_an_object_is_named_by_namespace_and_name():
     assert (key_of(scoped), uid_of(scoped), version_of(scoped)) == ("n/a", "u", 7)
     assert key_of({"metadata": {"name": "a"}}) == "a"
     assert (uid_of({"metadata": {}}), version_of({"metadata": {}})) == ("", 0)
+
+
+def test_a_message_of_a_condition_is_cut_to_what_an_api_server_takes():
+    wish = Condition("Ready", True, "Said", "é" * MESSAGE_LIMIT)
+    (entry,) = with_conditions({"metadata": {}}, [wish], now=NOON)
+    assert MESSAGE_LIMIT - 8 < len(entry["message"].encode()) <= MESSAGE_LIMIT
+    assert entry["message"].endswith("é ...")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,12 @@ from clusters import errors
 from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kube.convert import error_of_answer, error_of_status, without_credentials
+from clusters.kube.convert import (
+    MESSAGE_LIMIT,
+    error_of_answer,
+    error_of_status,
+    without_credentials,
+)
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.transport import Call
 from tests.kube.documents import config_map
@@ -112,6 +117,11 @@ def test_credentials_are_blotted_out() -> None:
     assert text.count("[hidden]") == 2
     error = error_of_answer(401, status(401, message=f"token {TOKEN} unknown"))
     assert TOKEN not in str(error)
+
+
+def test_what_a_cluster_says_is_cut() -> None:
+    error = error_of_answer(422, status(422, message="x" * 1_000_000))
+    assert len(error.refusal.message) == MESSAGE_LIMIT
 
 
 def test_unreachable_and_late_clusters_are_retryable(dev: DevServer, client: KubeClient) -> None:

@@ -163,7 +163,7 @@ def test_choose_needs_a_context_when_there_are_several() -> None:
 
 def test_choose_keeps_only_what_is_needed() -> None:
     users = [
-        {"name": "u", "user": {"token": "t0ken"}},
+        {"name": "u", "user": {"token": "t0ken", "extensions": ["x"]}},
         {"name": "other", "user": {"token": "someone-elses", "exec": {"command": "x"}}},
     ]
     chosen = choose(kubeconfig({"extensions": ["x"]}, users=users))
@@ -183,7 +183,7 @@ def test_choose_keeps_only_what_is_needed() -> None:
         pytest.param("kind: Config", id="no context"),
         pytest.param("a: [b: {", id="not YAML"),
         pytest.param("!!python/object/apply:os.system ['true']", id="YAML that runs code"),
-        pytest.param("x" * 300_000, id="too long"),
+        pytest.param(kubeconfig() + "#" * 300_000, id="too long"),
     ],
 )
 def test_parse_refuses_what_is_no_kubeconfig(text: str) -> None:

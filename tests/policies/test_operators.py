@@ -13,6 +13,7 @@ import pytest
 from clusters.documents import labels
 from clusters.documents import resources as r
 from clusters.documents.conditions import condition
+from clusters.documents.keys import labels_of
 from clusters.kube.client import WriteOptions
 from clusters.kube.resources import WORKLOAD
 from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
@@ -96,6 +97,10 @@ def test_jobs_of_a_jobset_run_once_its_quota_is_there(ground: Ground) -> None:
     # JobSet made them suspended and resumes them after itself.
     eventually(lambda: _runs(ground, "JobSet", "train"), seconds=30, why=lambda: _told(ground))
     eventually(lambda: _pods_of(ground, "Job", "train"), seconds=30, why=lambda: _told(ground))
+    # They have the quota of their JobSet, and none of their own beside it.
+    parts = _parts(ground, r.JOB, "JobSet", "train")
+    assert [part["metadata"]["name"] for part in parts if labels.QUEUE in labels_of(part)] == []
+    assert _parts(ground, WORKLOAD, "Job", "train") == []
 
 
 def test_a_jobset_without_quota_has_no_running_part(ground: Ground) -> None:

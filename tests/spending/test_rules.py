@@ -332,10 +332,12 @@ def test_owners_set_their_own_rules_and_not_those_of_the_platform(fleet):
     assert not own.is_platform
     platform = ruled(fleet, 50, actor=fleet.finance)
     assert platform.is_platform
+    break_glass(fleet.finance, rule=platform, until=hours(1), reason="agreed")
     for act in (
         lambda: change_spend_rule(fleet.owner, rule=platform, amount=Decimal(99), reason="more"),
         lambda: remove_spend_rule(fleet.owner, rule=platform, reason="away"),
         lambda: break_glass(fleet.owner, rule=platform, until=hours(1), reason="now"),
+        lambda: mend_glass(fleet.owner, rule=platform, reason="now"),
         lambda: ruled(fleet, 60, actor=fleet.auditor),
     ):
         with pytest.raises(NotAllowed):

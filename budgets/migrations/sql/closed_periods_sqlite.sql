@@ -116,6 +116,9 @@ BEGIN SELECT RAISE(ABORT, 'a block of the ledger never changes'); END
 CREATE TRIGGER closed_correction_update BEFORE UPDATE ON budgets_correction
 BEGIN SELECT RAISE(ABORT, 'a correction never changes; a further one is recorded'); END
 -- next
+CREATE TRIGGER closed_correction_delete BEFORE DELETE ON budgets_correction
+BEGIN SELECT RAISE(ABORT, 'a correction never changes; a further one is recorded'); END
+-- next
 CREATE TRIGGER closed_seal_update BEFORE UPDATE ON budgets_seal
 BEGIN SELECT RAISE(ABORT, 'a seal of the ledger never changes'); END
 -- next
