@@ -4,31 +4,44 @@ Discovery and keys are read anew at each sign-in: a key that the provider has ta
 nothing, and a new one is known at once. What a provider answers is checked here once more than the
 library does: that it is the issuer of the settings, that it signs with a key of its own, and that
 the token is for the portal.
+
+An answer is bounded in bytes and in time, and leads nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any, Final
 from unicodedata import category
 
 import structlog
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.django_client import DjangoIntegration, DjangoOAuth2App
+from authlib.integrations.requests_client import OAuth2Session
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from joserfc.errors import JoseError
-from requests import RequestException
+from requests import ConnectionError as NoConnection
+from requests import PreparedRequest, RequestException, Response
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError
 
+from budgets import timed
 from budgets.services.company import Vouched
 from portal.providers import Provider
 
 log = structlog.stdlib.get_logger(__name__)
 
 _TIMEOUT_S: Final = 5
+_WHOLE_S: Final = 10
+"""For a whole answer, however slowly its bytes come."""
+_LIMIT: Final = 1024 * 1024
+"""Bytes of an answer: a document, keys, a token, what it tells of a person."""
 _LEEWAY_S: Final = 60
 _ALGORITHMS: Final = "id_token_signing_alg_values_supported"
 # With a key that the provider alone has; neither none nor a secret that is shared.
@@ -116,9 +129,65 @@ def end_address(provider: Provider, *, id_token: str, back: str) -> str | None:
         return str(told["url"])
 
 
+class _Bounded(HTTPAdapter):
+    """One question to a provider: its answer is plain, whole, small and in time."""
+
+    def add_headers(self, request: PreparedRequest, **_: Any) -> None:
+        request.headers["Accept-Encoding"] = "identity"
+
+    def get_connection_with_tls_context(self, *arguments: Any, **more: Any) -> Any:
+        pool = super().get_connection_with_tls_context(*arguments, **more)
+
+        class Timed(pool.ConnectionCls):  # type: ignore[name-defined, misc]  # of http or of https
+            response_class = timed.TimedResponse
+
+        pool.ConnectionCls = Timed
+        return pool
+
+    def send(self, *arguments: Any, **more: Any) -> Response:
+        timed.begin(_WHOLE_S)
+        try:
+            return super().send(*arguments, **more)
+        except (HTTPError, OSError) as error:
+            if isinstance(error, RequestException):
+                raise
+            raise NoConnection(error) from error
+        finally:
+            timed.end()
+
+    def build_response(self, req: PreparedRequest, resp: Any) -> Response:
+        with resp:
+            if 300 <= resp.status < 400:
+                raise Refused("it sends the portal elsewhere instead of answering")
+            if resp.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+                raise Refused("its answer is compressed, unasked")
+            body = bytearray()
+            while piece := resp.read(_LIMIT + 1 - len(body), decode_content=False):
+                body += piece
+                if len(body) > _LIMIT:
+                    raise Refused(f"its answer has more than {_LIMIT // 1024} KiB")
+        read = HTTPResponse(
+            BytesIO(body), resp.headers, resp.status, reason=resp.reason, preload_content=False
+        )
+        return super().build_response(req, read)
+
+
+class _Session(OAuth2Session):  # type: ignore[misc]  # authlib has no types
+    """Asks one provider, each question by :class:`_Bounded`."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _Bounded())
+
+
+class _App(DjangoOAuth2App):  # type: ignore[misc]  # authlib has no types
+    client_cls = _Session
+
+
 def _client(provider: Provider) -> Any:
     """One that has read the discovery document just now."""
-    client = DjangoOAuth2App(
+    client = _App(
         DjangoIntegration(provider.name),
         name=provider.name,
         client_id=provider.client_id,

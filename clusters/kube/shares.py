@@ -57,17 +57,30 @@ class Counted(dict[str, Any]):
 class Shares:
     """Of one process, for so many clusters; safe to use from several threads.
 
+    All of them together never have more than twice the memory: one may have taken it all while
+    there was room, and each other one has its part all the same.
+
     Args:
-        memory: Bytes for all of them.
-        among: How many clusters there are. One may have more than its part while there is room.
+        memory: Bytes for all of them. One may have more than its part while there is room.
+        among: For so many clusters at least; where there are more, parts are smaller.
         advice: What an admin can do where a part is not enough.
+
+    Attributes:
+        largest: Bytes of memory that one answer, or one event, may take.
     """
 
     def __init__(self, *, memory: int, among: int, advice: str = "") -> None:
-        self.memory, self.each, self.advice = memory, memory // max(1, among), advice
+        self.memory, self.advice = memory, advice
+        self._among = max(1, among)
+        self.largest = memory // self._among // LARGEST
         self.lock = threading.Lock()
         self.taken = 0
         self._of: dict[str, Share] = {}
+
+    @property
+    def each(self) -> int:
+        """Bytes that are a cluster's own part."""
+        return self.memory // max(self._among, len(self._of))
 
     def of(self, cluster: str) -> Share:
         """The share of a cluster."""
@@ -91,7 +104,7 @@ class Share:
 
     def __init__(self, shares: Shares, cluster: str) -> None:
         self._shares, self._cluster, self._taken = shares, cluster, 0
-        self.largest = shares.each // LARGEST
+        self.largest = shares.largest
         self.returned: deque[int] = deque()
 
     @property
@@ -130,5 +143,5 @@ class Share:
 
 
 IN_TASKS: Final = Shares(memory=512 * MIB, among=4)
-"""Of a worker whose short tasks ask every cluster. An answer may be as heavy as the heaviest object
-that an API server stores: 32 MiB."""
+"""Of a worker whose short tasks ask all clusters, however many there are. An answer may be as heavy
+as the heaviest object that an API server stores: 32 MiB."""

@@ -7,13 +7,10 @@ certificates live in memory: Python's TLS reads a client key only from a file, s
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import socket
 import ssl
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +23,7 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from budgets import timed
 from clusters.errors import AnswerTooLarge, Refusal, ServerFault
 from clusters.kube.addresses import require_allowed
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
@@ -41,7 +39,6 @@ ANSWER_LIMIT = 64 * 1024 * 1024
 SMALL_ANSWER = 1024 * 1024
 """Bytes of an answer that says little: a version, a namespace, a token."""
 POOL_SIZE = 16
-BUFFER = 64 * 1024
 USER_AGENT = "gpu-budget-portal"
 JSON = "application/json"
 
@@ -126,7 +123,7 @@ class Transport:
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:
-            _TIME.ends = None
+            timed.end()
         duration_s = time.monotonic() - started
         self._raise_for_status(call, response, body)
         date = response.headers.get("Date", "")
@@ -168,7 +165,7 @@ class Transport:
         except (HTTPError, OSError) as error:
             raise error_of_transport(error, target=call.target) from error
         finally:
-            _TIME.ends = None  # what follows comes when something happens
+            timed.end()  # what follows comes when something happens
         self._raise_for_status(call, response, body)
         _require_plain(response, call)
         waiting = getattr(response.connection, "sock", None)
@@ -195,7 +192,7 @@ class Transport:
         if call.body is not None:
             headers["Content-Type"] = call.content_type
             body = json.dumps(call.body, separators=(",", ":")).encode()
-        _TIME.ends = time.monotonic() + WHOLE * float(timeout.read_timeout or READ_TIMEOUT_S)
+        timed.begin(WHOLE * float(timeout.read_timeout or READ_TIMEOUT_S))
         return self._pool.urlopen(
             call.method,
             self._prefix + call.url,
@@ -245,53 +242,6 @@ def _whole(response: urllib3.BaseHTTPResponse, call: Call, *, limit: int) -> byt
     return bytes(body)
 
 
-class _Time(threading.local):
-    """When the answer that a thread reads has to be there, as a monotonic second."""
-
-    ends: float | None = None
-
-
-_TIME = _Time()
-
-
-class _Timed(io.RawIOBase):
-    """The bytes of a connection as they come, until the time of the answer is over."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        # Holds the socket open as long as the answer is read, whatever becomes of the connection.
-        self._raw = connection.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        if _TIME.ends is None:
-            return self._raw.readinto(buffer)
-        left = _TIME.ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the answer took too long")
-        usual = self._socket.gettimeout()
-        self._socket.settimeout(left if usual is None else min(usual, left))
-        try:
-            return self._raw.readinto(buffer)
-        finally:
-            self._socket.settimeout(usual)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _TimedResponse(http.client.HTTPResponse):
-    """An answer that is read through :class:`_Timed`, from its first byte."""
-
-    def __init__(self, sock: socket.socket, *arguments: Any, **more: Any) -> None:
-        super().__init__(sock, *arguments, **more)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Timed(sock), BUFFER)
-
-
 def _guarded(connections: type[Any]) -> type[Any]:
     """The same kind of connections: only to where a cluster may be, with answers that end in time.
 
@@ -300,7 +250,7 @@ def _guarded(connections: type[Any]) -> type[Any]:
     """
 
     class Guarded(connections):  # type: ignore[misc]  # urllib3 chooses the base
-        response_class = _TimedResponse
+        response_class = timed.TimedResponse
 
         def _new_conn(self) -> socket.socket:
             found: socket.socket = super()._new_conn()

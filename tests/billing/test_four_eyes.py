@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -12,7 +13,7 @@ import pytest
 import time_machine
 from django.apps import apps
 from django.core import mail
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, ProgrammingError, connection, models, transaction
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -709,6 +710,36 @@ def test_the_database_keeps_it_switched_off(db, change: dict[str, Any]):
         Installation.objects.all().delete()
     with pytest.raises(IntegrityError), transaction.atomic():
         Installation.objects.create(pk=2)
+
+
+AGAIN = {
+    "a deed of one person": """INSERT INTO budgets_approval (deed, kind, author_id, approver_id, at)
+        SELECT 'x', 'one', id, id, '2026-04-02' FROM budgets_user WHERE username = 'fin'""",
+    "one person as two": """INSERT INTO budgets_approval (deed, kind, author_id, approver_id, at)
+        SELECT 'x', 'two', id, id, '2026-04-02' FROM budgets_user WHERE username = 'fin'""",
+    "a deed of before": """INSERT INTO budgets_approval (deed, kind, author_id, approver_id, at)
+        SELECT 'x', 'before', id, id, '2026-04-02' FROM budgets_user WHERE username = 'fin'""",
+    "on again": "UPDATE budgets_installation SET one_person_until = NULL",
+    "later again": """UPDATE budgets_installation
+        SET one_person_since = '2026-04-02', one_person_until = NULL""",
+    "gone": "DELETE FROM budgets_installation",
+    "a second row": """INSERT INTO budgets_installation (id, price_tolerance, one_person_since)
+        VALUES (2, 10, '2026-04-02')""",
+}
+
+
+@pytest.mark.parametrize("how", AGAIN)
+@pytest.mark.parametrize("who", [nullcontext, as_owner], ids=["the portal", "its owner"])
+def test_no_sql_brings_one_person_back(
+    books: Books, who: Callable[[], AbstractContextManager[None]], how: str
+):
+    """Whoever writes past the portal: the portal's role, and the owner of the tables."""
+    Installation.objects.create(pk=1, one_person_since=MARCH, one_person_until=APRIL)
+    approvals = Approval.objects.count()
+    with who(), pytest.raises((IntegrityError, ProgrammingError)), transaction.atomic():
+        connection.cursor().execute(AGAIN[how])
+    assert Approval.objects.count() == approvals
+    assert not read.installation().is_one_person
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from tests.faults.schedule import CLUSTERS, Arrival
 
 PORTAL: Final = ("shifts-a", "shifts-b", "tasks", "beat")
 HOUSE: Final = ("postgres", "redis", *PORTAL)
+WITH_CHILDREN: Final = PORTAL[:2]
 DECK: Final = (
-    *("kill",) * 9, *("pause",) * 6, *("clock",) * 6, "disk", "disk", "flush", "flush",
-    "failover", "failover", "close", "close", *("api",) * 4,
+    *("kill",) * 9, *("child",) * 3, *("pause",) * 6, *("clock",) * 6, *("disk", "flush") * 2,
+    *("failover", "close") * 2, *("api",) * 4,
 )  # fmt: skip
 CLOSES: Final = 6
 """So many months there are to close; then PostgreSQL goes down by itself."""
@@ -30,12 +31,14 @@ class Accident:
 
     Attributes:
         at_s: When it begins.
-        kind: Of :data:`DECK`, or ``etcd``. ``close`` is a close of a month in whose middle
-            PostgreSQL goes down; ``api`` a restart of an API server whose history is compacted;
-            ``etcd`` one that comes back with what it held some writes ago.
+        kind: Of :data:`DECK`, or ``etcd``. ``child`` kills one alone of the processes that another
+            has started, such as that of a cluster's shifts; ``close`` is a close of a month in
+            whose middle PostgreSQL goes down; ``api`` a restart of an API server whose history is
+            compacted; ``etcd`` one that comes back with what it held some writes ago.
         whom: A process of the house, or a cluster.
         seconds: How long it lasts, or how long after its beginning PostgreSQL goes down.
         jump_s: Of a clock.
+        nth: Which of the processes that another has started.
     """
 
     at_s: float
@@ -43,6 +46,7 @@ class Accident:
     whom: str
     seconds: float = 0.0
     jump_s: int = 0
+    nth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,12 @@ def _accidents(chance: random.Random, count: int, every_s: float) -> Iterator[Ac
         closes += kind == "close"
         if kind == "close" and closes > CLOSES:
             kind = "failover"
-        whom, seconds, jump_s = "", 0.0, 0
+        whom, seconds, jump_s, nth = "", 0.0, 0, 0
         if kind in ("kill", "pause"):
             whom = chance.choice(HOUSE)
             seconds = chance.uniform(0.5, 9.0) if kind == "pause" else 0.0
+        elif kind == "child":
+            whom, nth = chance.choice(WITH_CHILDREN), chance.randrange(60)
         elif kind == "clock":
             whom, seconds = chance.choice(PORTAL), chance.uniform(3.0, 15.0)
             jump_s = chance.choice((-JUMP_S, JUMP_S))
@@ -95,7 +101,7 @@ def _accidents(chance: random.Random, count: int, every_s: float) -> Iterator[Ac
             seconds = chance.uniform(1.0, 5.0)
         elif kind == "close":
             seconds = chance.uniform(0.6, 2.5)
-        yield Accident(round(at, 2), kind, whom, round(seconds, 2), jump_s)
+        yield Accident(round(at, 2), kind, whom, round(seconds, 2), jump_s, nth)
         at += chance.uniform(0.4, 1.6) * every_s
 
 

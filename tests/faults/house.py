@@ -82,6 +82,8 @@ class House:
             "PORTAL_INSTALLATION": installation,
             "PORTAL_CLUSTER_LOOPBACK": "true",
             "LEASE_SECONDS": str(lease_s),
+            # As compose.yaml starts them: a process for each cluster.
+            "SHIFT_MEMORY_MB": "1024",
             "PYTHONPATH": str(ROOT),
             "PORTAL_DATABASE_PASSWORD": "of-the-run",
             "SKIP_CHECKS": "1",
@@ -333,6 +335,21 @@ class House:
         with self._lock:
             self._programs[name].kill()
 
+    def kill_child(self, name: str, nth: int) -> bool:
+        """SIGKILL for one process alone that a process of the house has started; whether it has.
+
+        Args:
+            name: One that works shifts: it has a process for each cluster, and what starts them.
+            nth: Chooses among them.
+        """
+        with self._lock:
+            found = descendants(self._programs[name].process_id)
+            if not found:
+                return False
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found[nth % len(found)], signal.SIGKILL)
+        return True
+
     def pause(self, name: str) -> None:
         """SIGSTOP: as if its machine had stalled."""
         self._programs[name].pause()
@@ -370,3 +387,13 @@ class House:
 
     def _clock(self, name: str) -> Path:
         return self.folder / f"{name}.clock"
+
+
+def descendants(process_id: int) -> list[int]:
+    """The processes that one has started, and those that these have; in order of their numbers."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{process_id}/task").glob("*/children"):
+            for child in map(int, path.read_text().split()):
+                found += [child, *descendants(child)]
+    return sorted(found)

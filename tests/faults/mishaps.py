@@ -21,7 +21,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, Propagation
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import LOOPBACK
-from tests.faults.accidents import Accident, Plan
+from tests.faults.accidents import WITH_CHILDREN, Accident, Plan
 from tests.faults.furnish import MONTHS
 from tests.faults.ground import Ground, job_of
 from tests.faults.house import FAKETIME, House
@@ -145,6 +145,11 @@ class Mishaps:
 
     def _kill(self, one: Accident) -> None:
         self._house.kill(one.whom)
+
+    def _child(self, one: Accident) -> bool:
+        # One of them may work all shifts, or have just begun.
+        others = (name for name in WITH_CHILDREN if name != one.whom)
+        return any(self._house.kill_child(name, one.nth) for name in (one.whom, *others))
 
     def _pause(self, one: Accident) -> None:
         self._house.pause(one.whom)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,8 +13,10 @@ import pytest
 from tests.faults.accidents import DECK, KINDS, plan_of
 from tests.faults.books import Hold, Row, compare, doubles, holds_of
 from tests.faults.histories import told
+from tests.faults.house import descendants
 from tests.faults.observer import WORKLOADS
 from tests.faults.whole_road import run
+from tests.waiting import eventually
 
 QUICK_SEED = 20261122
 
@@ -26,6 +31,25 @@ def test_plan_is_the_same_for_the_same_seed_alone():
     assert plan == plan_of(7, accidents=40, every_s=1)
     assert plan.accidents != plan_of(8, accidents=40, every_s=1).accidents
     assert {one.kind for one in plan_of(7, accidents=len(DECK), every_s=1).accidents} == KINDS
+
+
+def test_one_process_of_a_tree_is_killed_alone():
+    """As with a cluster's process, of which its worker is to know nothing before."""
+    code = "import subprocess as s; s.run(['sh', '-c', 'sleep 60 & sleep 60 & wait']); input()"
+    tree = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    try:
+        shell, *sleeping = eventually(lambda: _three(descendants(tree.pid)))
+        os.kill(sleeping[0], signal.SIGKILL)
+        eventually(lambda: descendants(tree.pid) == [shell, sleeping[1]])
+        assert tree.poll() is None
+        os.kill(sleeping[1], signal.SIGKILL)
+        eventually(lambda: descendants(tree.pid) == [])
+    finally:
+        tree.communicate(b"\n")
+
+
+def _three(found: list[int]) -> list[int]:
+    return found if len(found) == 3 else []
 
 
 # The onlooker's own count.
@@ -147,6 +171,7 @@ def test_whole_road_keeps_its_books_through_a_hundred_accidents():
     report.store()
     assert not report.broken
     assert report.holds
+    assert report.done["child"]  # of the processes that a worker has for its clusters
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import json
 import socket
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -69,6 +70,19 @@ def test_who_has_its_part_gets_more_only_while_there_is_room():
     gc.collect()
     assert first.taken == 200
     second.hold(1, target="")
+
+
+@pytest.mark.parametrize("count", [4, 20, 100])
+def test_together_they_have_no_more_than_twice_the_memory_however_many_they_are(count: int):
+    shares = Shares(memory=1000, among=4)
+    clusters = [shares.of(str(number)) for number in range(count)]
+    held = [clusters[0].hold(1, target="") for _ in range(1000)]
+    for each in clusters[1:]:
+        with suppress(ServerFault):
+            while True:
+                held.append(each.hold(1, target=""))
+        assert each.taken == 1000 // count  # its own part is its own
+    assert shares.taken <= 2 * shares.memory
 
 
 def test_a_document_counts_until_nobody_has_it():

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,15 @@ def test_a_worker_that_is_told_to_end_has_its_shifts_handed_over(ask: Ask, proce
     assert {each.result(10).ending for each in working} == {Ending.HANDED_OVER}
     assert ask("east", "works").result(10).ending is Ending.STOPPED
     eventually(lambda: not any(map(alive, pids)))
+
+
+def test_without_the_process_that_starts_them_what_works_goes_on(ask: Ask, processes: Processes):
+    """Its end is not that of those it started, and the next one starts another."""
+    working = ask("east", "works", seconds=3.0)
+    eventually(lambda: processes.pids())
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    assert working.result(30).ending is Ending.HANDED_OVER
+    assert ask("west", "works", seconds=0.1).result(30).ending is Ending.HANDED_OVER
 
 
 def test_a_process_without_a_shift_ends():

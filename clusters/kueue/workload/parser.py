@@ -41,6 +41,8 @@ _POD_FIELDS: Final = (
     "tolerations",
 )
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
+SHAPE_MOST: Final = 32 * 1024
+"""Characters of what decides where the pods of a pod set run, and of what they ask for."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NO_CONDITION: Final[Mapping[str, Any]] = {}
 
@@ -195,9 +197,14 @@ def _relevant(pod_set: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodShape:
+    path = f"spec.podSets[{index}].template"
+    if len(source) > SHAPE_MOST:
+        raise ValueError(
+            f"{path}: requests, tolerations and affinity have {len(source):,} characters, and"
+            f" {SHAPE_MOST:,} are read at most"
+        )
     document = json.loads(source)
     pod_spec, topology = document["spec"], document["topologyRequest"]
-    path = f"spec.podSets[{index}].template"
     requests = pod_requests(pod_spec, surroundings=surroundings, path=path)
     rules = parse_node_rules(pod_spec)
     told_apart_by = repr((sorted(requests.amounts.items()), rules, sorted(topology.items())))

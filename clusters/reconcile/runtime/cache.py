@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.documents.keys import Document, key_of, uid_of, version_of, without_writers
+from clusters.documents.packed import packed
 from clusters.kube.resources import Resource
 
 _GONE_LIMIT: Final = 10_000
@@ -94,7 +95,7 @@ class Cache:
         indexes = self._indexes.get(resource)
         if indexes:
             self._file((resource, key), indexes, document)
-        documents[key] = document if self._has_writers else without_writers(document)
+        documents[key] = packed(document if self._has_writers else without_writers(document))
         return True
 
     def drop(self, resource: Resource, document: Document) -> bool:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from clusters.documents.keys import without_writers
+from clusters.documents.packed import packed
 from clusters.errors import Forbidden, NotFound
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
@@ -80,11 +81,11 @@ class _Teller:
 
 
 def _keeping(keep: Keep) -> Keep:
-    """The same, but that a document which it cannot read is told whole, to whom it concerns."""
+    """The same, packed; a document that it cannot read is told whole, to whom it concerns."""
 
     def kept(document: dict[str, Any]) -> dict[str, Any]:
         try:
-            return keep(document)
+            return packed(keep(document))
         except Exception:  # in a thread that all other objects of the kind depend on
             return document
 
