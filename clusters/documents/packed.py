@@ -21,7 +21,7 @@ _OPEN_AT_ONCE: Final = 4
 
 def packed(document: dict[str, Any]) -> dict[str, Any]:
     """The same document, its heavy parts packed: those of its own and of its metadata."""
-    if isinstance(document, Packed):
+    if isinstance(document, Packed) or _size(document) <= HEAVY:
         return document
     parts = _parts(document)
     metadata = _parts(document.get("metadata"))
@@ -40,13 +40,23 @@ def _parts(document: Any) -> dict[str, bytes]:
     found = {}
     for key, value in document.items() if isinstance(document, dict) else ():
         if isinstance(value, dict | list) and value and not isinstance(value, Packed):
-            try:
-                text = encode(value)
-            except (OverflowError, RecursionError, TypeError, ValueError):
-                continue
+            text = _text(value)
             if len(text) > HEAVY:
                 found[key] = zlib.compress(text, 1)
     return found
+
+
+def _text(value: Any) -> bytes:
+    """As JSON; empty where it cannot be written as it was read."""
+    try:
+        return encode(value)
+    except (OverflowError, RecursionError, TypeError, ValueError):
+        return b""
+
+
+def _size(document: dict[str, Any]) -> int:
+    """Bytes of its JSON; more than any limit where only its parts can be written."""
+    return len(_text(document)) or HEAVY + 1
 
 
 @lru_cache(_OPEN_AT_ONCE)
@@ -119,6 +129,9 @@ class Packed(dict[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         return dict(self) == (dict(other) if isinstance(other, Packed) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

@@ -50,6 +50,7 @@ def test_it_reads_as_it_was_in_every_way(make: Any):
     found, want = packed(make()), make()
     assert isinstance(found, Packed)
     assert found == want and want == found
+    assert (found != want, want != found) == (False, False)
     assert list(found) == list(want) and len(found) == len(want) and "spec" in found
     assert found["spec"] == want["spec"] == found.get("spec")
     assert found["metadata"].get("labels") == want["metadata"].get("labels")
