@@ -52,11 +52,12 @@ def copied(folder: Path, *, of: Path = ROOT) -> Path:
     return folder
 
 
-def start(folder: Path, port: int, clusters: str = "fleet") -> subprocess.Popen[str]:
-    """Begin a demo, without what the test run itself sets."""
+def start(folder: Path, port: int, clusters: str = "") -> subprocess.Popen[str]:
+    """Begin a demo, without what the test run itself sets; older ones know one kind of clusters."""
+    chosen = ["--clusters", clusters] if clusters else []
     ours = ("PORTAL_", "DATABASE_URL", "CELERY_", "DJANGO_SETTINGS_MODULE", "PYTEST_")
     return subprocess.Popen(
-        [sys.executable, "-m", "portal.demo", "--port", str(port), "--clusters", clusters],
+        [sys.executable, "-m", "portal.demo", "--port", str(port), *chosen],
         cwd=folder,
         env={key: value for key, value in os.environ.items() if not key.startswith(ours)},
         stdout=subprocess.PIPE,
@@ -91,7 +92,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def running(folder: Path, clusters: str = "fleet") -> Iterator[Demo]:
+def running(folder: Path, clusters: str = "") -> Iterator[Demo]:
     """A demo for as long as the body lasts."""
     process = start(folder, free_port(), clusters)
     try:

@@ -21,22 +21,9 @@ from tests.demos import ROOT, Demo, copied, running
 
 PATIENCE_MS = 30_000
 SPACE = "/workspaces/acme-research"
-# Addresses; one with a number in it is found on another page, by how it begins.
+# Addresses; one with a number in it is found on another page, by how it begins. The owner comes
+# last: jobs have begun by then.
 PAGES: dict[str, tuple[str | tuple[str, str], ...]] = {
-    "owner": (
-        "/",
-        f"{SPACE}/",
-        f"{SPACE}/budget/",
-        f"{SPACE}/spend/",
-        f"{SPACE}/history/",
-        "/jobs/",
-        ("/jobs/?phase=running", "/jobs/manager/"),
-        ("/jobs/?phase=pending", "/jobs/manager/"),
-        "/what-if/",
-        "/usage/?days=30",
-        "/usage/?days=30&split=label:team",
-        "/tour/",
-    ),
     "admin": (
         "/",
         "/workspaces/",
@@ -65,6 +52,20 @@ PAGES: dict[str, tuple[str | tuple[str, str], ...]] = {
         "/exports/",
         "/usage/lending/?days=30",
         "/alerts/",
+        "/tour/",
+    ),
+    "owner": (
+        "/",
+        f"{SPACE}/",
+        f"{SPACE}/budget/",
+        f"{SPACE}/spend/",
+        f"{SPACE}/history/",
+        "/jobs/",
+        ("/jobs/?phase=running", "/jobs/manager/"),
+        ("/jobs/?phase=pending", "/jobs/manager/"),
+        "/what-if/",
+        "/usage/?days=30",
+        "/usage/?days=30&split=label:team",
         "/tour/",
     ),
 }

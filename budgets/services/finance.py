@@ -91,7 +91,7 @@ def start_one_person(actor: User | None, *, reason: str) -> Installation:
         Rejected: No reason; it was ended once; or somebody else was admin or finance ever.
     """
     if actor is None:
-        raise NotAllowed("The one person says so; the portal itself does not.")
+        raise NotAllowed("Only the person who works alone can say so, not the portal itself.")
     require_reason(reason)
     row = locked_installation()
     faults = []

@@ -124,7 +124,7 @@ def _turned_back(evidence: Evidence, names: Names) -> str:
     stops = holding(evidence.stops or ())
     caps = [stop for stop in stops if stop.source is StopSource.CAP]
     if not caps:
-        return "a spend rule held it back, and it starts again by itself when the rule allows it"
+        return "a spend cap held it back, and it starts again by itself when the cap allows it"
     return f"{hold_clause(caps)}; the job comes back by itself then"
 
 

@@ -190,7 +190,7 @@ def _leaving(cluster: Cluster, row: ClusterRow) -> Leaving:
     failed = cluster.object_states.filter(state=ObjectState.State.FAILED).order_by("-changed_at")
     trouble = failed.first() if row.is_reachable else None
     return Leaving(
-        row.object_count - cluster.object_states.filter(state=ObjectState.State.STAYS).count(),
+        cluster.object_states.exclude(kind="Namespace").count(),  # namespaces stay for good
         cluster.workloads.filter(phase__in=HOLDING).count(),
         row.message if trouble is None else f"{trouble.kind} {trouble.path}: {trouble.message}",
     )

@@ -7,17 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Concat
 from django.utils import timezone
 
 from budgets.errors import NotAllowed
 from budgets.models import MeterState, User
 from budgets.records import record_of
 from budgets.selectors import roles_of
+from budgets.selectors.approvals import open_proposals
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun, WorkloadState
 from clusters.models.cluster import ClusterQuerySet
 from clusters.vault import SealBroken
 
+TAKE_BACK = "cluster.take_back"
 LOST_AFTER = timedelta(seconds=20)
 """Health that nobody wrote for so long says nothing about now."""
 
@@ -67,12 +70,15 @@ def visible_clusters(user: User) -> ClusterQuerySet:
 def removed_clusters(user: User) -> QuerySet[Cluster]:
     """Clusters that are registered no more and of which something is left; for platform admins.
 
-    But for managers, by whose words the use on workers is billed: none is ever taken back.
+    But for managers, by whose words the use on workers is billed: none is ever taken back. Each has
+    ``proposal``, the key of the one that waits to take it back, or None.
     """
     states = WorkloadState.objects.filter(cluster=OuterRef("pk"))
     meters = MeterState.objects.filter(cluster=OuterRef("slug"))
     found = Cluster.objects.filter(Exists(states) | Exists(meters), state=Cluster.State.REMOVED)
-    found = found.exclude(role=Cluster.Role.MANAGER)
+    subject = Concat(Value("cluster:"), OuterRef("slug"))
+    waits = open_proposals().filter(deed=TAKE_BACK, subject=subject).values("pk")[:1]
+    found = found.exclude(role=Cluster.Role.MANAGER).annotate(proposal=Subquery(waits))
     return found if roles_of(user).is_admin else found.none()
 
 

@@ -37,6 +37,7 @@ from budgets.services.budget.versions import mark_dirty
 from budgets.services.guards import require_admin, require_reason
 from budgets.units import gpu_hours, time_text, to_seconds
 from clusters.models import Cluster, WorkloadState
+from clusters.selectors.fleet import TAKE_BACK
 from clusters.services.generations import locked, record_change
 
 
@@ -70,15 +71,15 @@ def take_back_cluster(actor: User | None, *, cluster: Cluster, reason: str) -> T
     _require_removed(row)
     if not _held(row).exists() and not _unsettled(row).exists():
         return _take_back(actor, row, reason=reason)
-    return propose(actor, TAKE_BACK, subject=f"cluster:{row.slug}", reason=reason, cluster=row)
+    return propose(actor, DEED, subject=f"cluster:{row.slug}", reason=reason, cluster=row)
 
 
 def _require_removed(row: Cluster) -> None:
     if row.state != Cluster.State.REMOVED:
-        words = "Forget the cluster first: what it sees now would come back."
+        words = "Forget the cluster first: until then its use is recorded again."
         raise Rejected.because("cluster", "registered", words)
     if row.is_manager:
-        words = "Use on workers is billed by what their manager said, so that stays in the books."
+        words = "What a manager reported says how use on its workers is billed, so it stays."
         raise Rejected.because("cluster", "manager", words)
 
 
@@ -107,20 +108,20 @@ def _left(cluster: Cluster, *, at: datetime) -> Seen:
     return {
         "Cluster": f"{cluster.name} ({cluster.slug})",
         "GPU-hours that leave the books": gpu_hours(seconds),
-        "Jobs they are of": str(len({uid for uid, *_ in held})),
-        "The first since": time_text(min(start for _, start, *_ in held)) if held else "never",
+        "Jobs that used them": str(len({uid for uid, *_ in held})),
+        "The first job began": time_text(min(start for _, start, *_ in held)) if held else "never",
         "Discrepancies that are cleared": str(_unsettled(cluster).count()),
     }
 
 
 def _approved(actor: User, approval: Approval, *, cluster: Cluster, reason: str) -> str:
     taken = _take_back(actor, locked(cluster), reason=reason)
-    return f"{taken.intervals} intervals of {taken.jobs} jobs of {cluster.slug} left the books."
+    return f"The use of {taken.jobs} jobs on {cluster.name} left the books."
 
 
-TAKE_BACK = money_deed(
+DEED = money_deed(
     MoneyDeed(
-        name="cluster.take_back",
+        name=TAKE_BACK,
         title="Take back what a removed cluster left",
         takes={"cluster": row_of(Cluster)},
         look=_left,
@@ -154,5 +155,5 @@ def _take_back(actor: User | None, row: Cluster, *, reason: str) -> TakenBack:
             mark_dirty(first)
         own.delete()
     taken = TakenBack(jobs, stored.superseded, hours, cleared)
-    record_change(actor, "cluster.take_back", row, reason=reason, after=asdict(taken))
+    record_change(actor, TAKE_BACK, row, reason=reason, after=asdict(taken))
     return taken

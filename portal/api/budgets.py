@@ -210,8 +210,9 @@ class Revisions(Noun):
     undo = deed(
         promises.undo_revision,
         needs_version=True,
-        text="Takes back what the caller saved within five minutes: what held before holds again, "
-        "as a new revision, which is told. One that has not begun is withdrawn.",
+        text="Undoes the revision that the caller saved in the last five minutes. The budget of "
+        "before comes back as a new revision, which is the answer; a revision that has not begun "
+        "is withdrawn.",
     )
 
     def found(self, user: User, namespace: str, number: int | None = None) -> dict[str, Any]:

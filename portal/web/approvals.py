@@ -109,7 +109,7 @@ def _row(row: Proposal) -> dict[str, Any]:
     return {
         "title": DEEDS[row.deed].title,
         "url": reverse("proposal", args=[row.pk]),
-        "what": ", ".join(islice(row.seen.values(), 3)),
+        "what": ", ".join(f"{name}: {words}" for name, words in islice(row.seen.items(), 3)),
         "by": row.proposed_by,
         "at": row.proposed_at,
         "until": row.expires_at,

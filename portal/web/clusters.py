@@ -130,8 +130,12 @@ class BlockForm(ReasonForm):
 class FarewellForm(ReasonForm):
     """The slug typed again, so that nobody removes the wrong one."""
 
-    slug = forms.CharField(label="Type the cluster's slug", max_length=40)
+    slug = forms.CharField(max_length=40)
     field_order = ["slug", "reason"]
+
+    def __init__(self, *args: Any, initial: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["slug"].label = f"Type {initial['slug']} to confirm"
 
 
 class DeregisterForm(FarewellForm):
@@ -259,7 +263,7 @@ def take_back(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     return form_page(
         request,
         "clusters/take_back.html",
-        FarewellForm(typed(request)),
+        FarewellForm(typed(request), initial={"slug": slug}),
         carry_out,
         said=_said_of_taking_back,
         to=reverse("clusters"),
@@ -270,12 +274,12 @@ def take_back(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 def _said_of_taking_back(done: enforcement.TakenBack | Proposal) -> str:
     if isinstance(done, Proposal):
         return (
-            f"Proposal {done.pk} is made. Its use stays in the books until one of finance approves "
-            "the proposal."
+            f"Proposal {done.pk} is made. The cluster's use stays in the books until one of "
+            "finance approves it."
         )
     return (
-        f"Taken back: {done.jobs} jobs without use, {done.hours} hours of capacity. Nothing of it "
-        "was in the books."
+        f"{done.jobs} jobs and {done.hours} hours of capacity are taken back. No use of the "
+        "cluster was in the books."
     )
 
 
@@ -292,6 +296,7 @@ def require_typed(slug: str, words: str) -> None:
 def _now(detail: seen.ClusterDetail) -> dict[str, Any]:
     """What the switches stand on."""
     return {
+        "slug": detail.row.slug,
         "name": detail.row.name,
         "mode": detail.row.mode,
         "drift_policy": detail.drift_policy,

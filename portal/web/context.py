@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
@@ -82,6 +82,8 @@ def _shell(request: HttpRequest) -> Shell | None:
     roles = selectors.roles_of(user)
     overview = [("Overview", "home")] if roles.is_admin else []
     sections = [_entry(request, *entry) for entry in (*overview, *OWN)]
+    if not roles.is_admin and request.path == reverse("home"):  # which shows them
+        sections[0] = replace(sections[0], is_current=True)
     if roles.is_finance:
         sections.append(_entry(request, "Approvals", "approvals", waiting_for(user)))
     if roles.is_admin:

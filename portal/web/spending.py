@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from budgets import selectors
 from budgets.models import SpendEffect, SpendRule, User, Workspace
+from budgets.plan.drafts import name_of
 from budgets.selectors import spending as seen
 from budgets.selectors.billing import portal_currency
 from budgets.services import spending
@@ -174,7 +175,9 @@ def _row(state: seen.CapState) -> Row:
 def _bar(state: seen.CapState) -> SafeString:
     amount = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
     figure = f"{state.percent:,} %: {amount}"
-    more = f"; no price for {', '.join(state.unpriced)}" if state.unpriced else ""
+    terms = selectors.flavor_terms() if state.unpriced else {}
+    unpriced = ", ".join(name_of(flavor, terms) for flavor in state.unpriced)
+    more = f"; no price for {unpriced}" if unpriced else ""
     return format_html(
         '<progress max="100" value="{}" aria-label="{} %"></progress>'
         '<span class="meter-text">{}{}</span>',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,14 +13,15 @@ from django import template
 from django.forms import BoundField
 from django.template.context import Context
 from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from budgets.amounts import Amount
 from budgets.selectors import UsageRow
 from budgets.selectors.saved_views import saved_views as own_views
 from budgets.units import HOUR_S
 from clusters.selectors import BudgetBar
+from clusters.selectors.cluster_detail import TreeGroup
 from portal.web.bars import draw
 from portal.web.numbers import hours_text, money_text
 
@@ -83,6 +85,22 @@ def tone(state: str, subject: str) -> str:
 def named(slug: str, names: Mapping[str, str]) -> str:
     """The name of a flavor, cluster or workspace; its slug where the reader may see no name."""
     return names.get(slug, slug)
+
+
+_NAMES_OF = {
+    "account": "account_names",
+    "budget": "workspace_names",
+    "cluster": "cluster_names",
+    "flavor": "flavor_names",
+}
+
+
+@register.simple_tag(takes_context=True)
+def titled(context: Context, group: TreeGroup) -> str:
+    """The title of what objects of a cluster stand for, with its name instead of its slug."""
+    kind, _, slug = group.subject.partition(":")
+    name = context[_NAMES_OF[kind]].get(slug, slug) if kind in _NAMES_OF else slug
+    return group.title.removesuffix(slug) + name
 
 
 @register.filter
@@ -153,6 +171,23 @@ def _time(instant: datetime, form: str) -> SafeString:
         instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         local.strftime(form),
     )
+
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@register.filter
+def with_times(words: object) -> SafeString:
+    """A sentence whose times, as the log and the API have them, stand in the reader's zone."""
+
+    def shown(found: re.Match[str]) -> str:
+        try:
+            return when(datetime.fromisoformat(found[0]))
+        except ValueError:  # somebody typed it, and no calendar has it
+            return found[0]
+
+    # escaped before, and a time has nothing to escape
+    return mark_safe(_STAMP.sub(shown, escape(words)))  # noqa: S308
 
 
 @register.filter

@@ -576,7 +576,7 @@ def test_a_point_that_two_agreed_on_is_what_later_ones_are_held_beside(books: Bo
 
     agreed(point(2, "6.00"))
     assert point(3, "6.60") == 1
-    assert point(4, "6.70").seen["Off what two people agreed on, at most"] == "11.6667 %"
+    assert point(4, "6.70").seen["Largest difference from the agreed prices"] == "11.6667 %"
     assert isinstance(point(1, "6.00"), Proposal)
 
 

@@ -239,6 +239,8 @@ def test_a_range_over_two_months_and_a_flavor_without_a_price(books: Books) -> N
     assert costs["y"].committed_used == 5 * 3 * HOUR_S, "two hours of March, three of April"
     assert costs["y"].cost == 30 and costs["y"].first == hours(742) == APRIL - timedelta(hours=2)
     assert told.charged == told.unused + sum(row.cost for row in told.jobs)
+    chosen = "/usage/?start=2026-03-01&until=2026-03-31&workspace=acme-vision"
+    assert "L4 had no price" in pages_of(books.fleet.finance).get(chosen).content.decode()
 
 
 def pages_of(user: User) -> Client:

@@ -27,6 +27,7 @@ from budgets.models import (
     User,
 )
 from budgets.services import billing
+from portal.web.tags import with_times
 from tests.billing.conftest import AFTER, APRIL, Books, active_card, price
 from tests.web.figures import tables_of
 from tests.web.normal_form import parsed
@@ -59,7 +60,7 @@ def approve(books: Books, waits: Proposal) -> None:
     assert "Approve it" not in text(client_of(books.fleet.finance), address)
     assert second.post(address, {"decision": "approve"}).status_code == 302
     waits.refresh_from_db()
-    assert waits.outcome in text(second, address).replace("&#x27;", "'")
+    assert with_times(waits.outcome) in text(second, address)
 
 
 def text(client: Client, address: str, status: int = 200) -> str:

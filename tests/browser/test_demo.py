@@ -378,7 +378,7 @@ def prices_need_two(cast: Cast) -> None:
     controller.shows("proposal")
     page.get_by_label("Reason").fill("Power costs more, indeed")
     page.get_by_role("button", name="Approve it").click()
-    expect(page.locator("main")).to_contain_text("List prices, next quarter holds from")
+    expect(page.locator("main")).to_contain_text("List prices, next quarter is in force from")
 
 
 def lost_time_is_settled(cast: Cast) -> None:

@@ -157,7 +157,7 @@ def test_what_two_people_agreed_on_is_undone_by_nobody_alone(saved: SmallFleet) 
             )
         )
     made = BudgetRevision.objects.get(is_dated_back=True)
-    assert "so nobody undoes it alone" in refused(saved, number=made.number, actor=made.author)
+    assert "one alone cannot undo it" in refused(saved, number=made.number, actor=made.author)
 
 
 def test_not_when_its_month_was_closed_since(saved: SmallFleet) -> None:

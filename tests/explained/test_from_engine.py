@@ -137,7 +137,7 @@ def test_job_that_the_spend_check_turned_back_is_not_told_as_deactivated():
     }
     document["status"] = {"conditions": [evicted]}
     world = World().feed(cluster_queue("q", group(f0=quota(8))), document)
-    assert told(world, "w", document).sentence.startswith("A spend rule held it back")
+    assert told(world, "w", document).sentence.startswith("A spend cap held it back")
     document["status"] = {}
     assert told(world, "w", document).sentence.startswith("It is deactivated")
 

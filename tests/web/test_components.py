@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from django.template import Context, Engine, engines
+from django.utils import timezone
 
 from portal.web.layout import Loader
+from portal.web.tags import with_times
 from tests.web.normal_form import normal_form
 
 
@@ -136,3 +138,11 @@ def test_loader_keeps_lines_for_who_debugs(tmp_path: Path):
     loader = Loader(Engine(dirs=[tmp_path], debug=True))
 
     assert loader.get_contents(next(iter(loader.get_template_sources("a.html")))) == SOURCE
+
+
+def test_times_in_a_sentence_stand_as_people_read_them():
+    words = "<b> holds from 2026-03-01T01:00:00Z, not from 2026-99-99T99:99:99Z."
+    with timezone.override("Europe/Berlin"):
+        told = with_times(words)
+    assert told.startswith("&lt;b&gt; holds from <time ")
+    assert ">2026-03-01 02:00</time>, not from 2026-99-99T99:99:99Z." in told

@@ -78,7 +78,7 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
             somebody who approves nothing yet.
     """
     if actor is None or author_id is None:
-        raise NotAllowed("Two people have to agree on what moves money; the portal is not one.")
+        raise NotAllowed("Two people have to agree on what moves money. The portal cannot be one.")
     held = approves_from(User.objects.get(pk=actor.pk))
     if held is not None:
         words = f"You cannot approve anything until {time_text(held)}, because {HELD}."

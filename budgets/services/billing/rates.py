@@ -185,7 +185,7 @@ def _activate(
         before={"replaces": replaced.pk if replaced else None},
         after=_state(card),
     )
-    return f"Rate card {card} holds from {time_text(valid_from)}."
+    return f"Rate card {card} is in force from {time_text(valid_from)}."
 
 
 ACTIVATE = money_deed(

@@ -190,7 +190,7 @@ def _recording(flavor: Flavor, prices: Sequence[Any], currency: str, *, at: date
         "Last from": time_text(max(new)),
         "Lowest": f"{min(new.values()).normalize():f} {currency}",
         "Highest": f"{max(new.values()).normalize():f} {currency}",
-        "Off what two people agreed on, at most": percent_text(most),
+        "Largest difference from the agreed prices": percent_text(most),
         "Of hours that were over": f"{over:,}",
     }
 

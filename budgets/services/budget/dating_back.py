@@ -105,7 +105,8 @@ def _date_back(
 ) -> str:
     version = workspace.budget.version
     row = save_revision(author, workspace, draft, version, approval=approval)
-    return f"Revision {row.number} of {workspace.name} holds from {time_text(row.valid_from)}."
+    since = time_text(row.valid_from)
+    return f"Revision {row.number} of {workspace.name} is in force from {since}."
 
 
 DATE_BACK = money_deed(

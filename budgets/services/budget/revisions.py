@@ -82,7 +82,7 @@ def undo_revision(
             or what held before would have to be asked for by now.
     """
     if actor is None or revision.author_id != actor.pk:
-        raise NotAllowed("Only the person who saved a revision undoes it; restore an older one.")
+        raise NotAllowed("Only the person who saved a revision can undo it. Restore an older one.")
     lock_billing()
     budget, now = open_budget(revision.budget_id, expected_version)
     current = _fresh(revision)
@@ -112,7 +112,7 @@ def _why_not_undone(revision: BudgetRevision, before: BudgetRevision | None, now
     if revision.state != State.LIVE:
         return f"{own} is {revision.get_state_display().lower()}: there is nothing to undo."
     if until is None:
-        return f"Another person decided on revision {revision.number}, so nobody undoes it alone."
+        return f"Another person decided on revision {revision.number}: one alone cannot undo it."
     if now > until:
         return f"{own} could be undone until {time_text(until)}. {instead}"
     newer = revision.budget.revisions.filter(number__gt=revision.number)
@@ -286,8 +286,8 @@ def save_revision(
     faults = [*judged.faults, *cap_faults(budget.workspace, draft.lines, now)]
     if undoes is not None and judged.request_reasons:
         words = (
-            "What held before goes beyond the envelope of the account by now, which is not "
-            f"undone but asked for: restore revision {restored_from} from its page."
+            "The budget of before now goes beyond the envelope of the account, so undo cannot "
+            f"bring it back. Ask for it: restore revision {restored_from} on its page."
         )
         faults.append(Fault("", "beyond_envelope", words))
     reject_any(faults)

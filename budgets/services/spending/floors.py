@@ -55,8 +55,8 @@ def cap_faults(workspace: Workspace, lines: Sequence[Line], now: datetime) -> li
         if rule.amount < least:
             words = (
                 f"The committed GPUs alone would come to {least} {rule.unit_words} in the longest "
-                f"{rule.get_window_display()}, beyond the cap of {rule}: raise that spend rule "
-                "first, or commit fewer GPUs."
+                f"{rule.get_window_display()}, beyond the cap of {rule}: raise that cap first, "
+                "or commit fewer GPUs."
             )
             found.append(Fault("lines", "floor_above_cap", words))
     return found

@@ -81,7 +81,7 @@ def create_spend_rule(
         save_checked(rule, also=faults)
     _follow_with_alerts(rule, workspace, actor)
     settle_locked(budget, now=now)
-    _close(budget, actor, f"set the spend rule {rule}", reason, after=rule)
+    _close(budget, actor, f"set the spend cap {rule}", reason, after=rule)
     return rule
 
 
@@ -101,7 +101,7 @@ def change_spend_rule(
     require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown:
-        words = f"The {unknown[0]} of a rule cannot be changed. Remove the rule and set a new one."
+        words = f"The {unknown[0]} of a cap cannot be changed. Remove the cap and set a new one."
         raise Rejected.because(unknown[0], "not_changeable", words)
     budget, now = open_budget(rule.budget_id)
     workspace = budget.workspace
@@ -117,7 +117,7 @@ def change_spend_rule(
     fresh.alert_rules.filter(removed_at=None).update(removed_at=now)
     _follow_with_alerts(fresh, workspace, actor)
     settle_locked(budget, now=now)
-    _close(budget, actor, f"changed the spend rule to {fresh}", reason, before=before, after=fresh)
+    _close(budget, actor, f"changed the spend cap to {fresh}", reason, before=before, after=fresh)
     return fresh
 
 
@@ -137,7 +137,7 @@ def remove_spend_rule(actor: User | None, *, rule: SpendRule, reason: str) -> No
         fresh.save(update_fields=["removed_at"])
     fresh.alert_rules.filter(removed_at=None).update(removed_at=now)
     settle_locked(budget, now=now)
-    _close(budget, actor, f"removed the spend rule {fresh}", reason, before=_told(fresh))
+    _close(budget, actor, f"removed the spend cap {fresh}", reason, before=_told(fresh))
 
 
 def _rule_faults(rule: SpendRule) -> list[Fault]:
@@ -160,7 +160,7 @@ def _rule_faults(rule: SpendRule) -> list[Fault]:
         words = f"The grant ends {rule.grant_end:%Y-%m-%d}, not after it begins; enter a later day."
         found.append(Fault("grant_end", "ends_before_start", words))
     if rule.grace_minutes and rule.action != SpendRule.Action.HOLD_AND_DRAIN:
-        words = "Only a rule that stops running jobs has a grace period. Leave it at 0."
+        words = "Only a cap that stops running jobs has a grace period. Leave it at 0."
         found.append(Fault("grace_minutes", "no_grace", words))
     if rule.unit == SpendRule.Unit.MONEY and not rule.currency:
         words = "There is no rate card yet, so use has no price. Cap GPU-hours instead."
@@ -271,7 +271,7 @@ def break_glass(actor: User, *, rule: SpendRule, until: datetime, reason: str) -
         actor,
         action="budget.break_glass",
         reason=reason,
-        summary=f"suspended the spend rule {rule} until {until:%Y-%m-%d %H:%M} UTC",
+        summary=f"suspended the spend cap {rule} until {until:%Y-%m-%d %H:%M} UTC",
     )
     return row
 
@@ -295,7 +295,7 @@ def mend_glass(actor: User, *, rule: SpendRule, reason: str) -> None:
         actor,
         action="budget.mend_glass",
         reason=reason,
-        summary=f"let the spend rule {rule} act again",
+        summary=f"let the spend cap {rule} act again",
     )
 
 

@@ -197,8 +197,8 @@ def policy_rows(client: KubeClient, cluster: Cluster) -> Iterator[PreflightRow]:
                     "Admission policies",
                     WARN,
                     f"this API server has no {kind}",
-                    "Jobs with GPUs are not suspended for people: what is not created suspended, "
-                    "under its queue, is refused with a sentence that says so.",
+                    "The portal cannot suspend new jobs with GPUs here. Create them suspended and "
+                    "with their queue's label; others are refused with a sentence that says so.",
                 )
                 continue
             seen = set()
