@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from budgets import services as promises
+from clusters import selectors
 from clusters.kube import resources as r
+from clusters.models import WorkloadState
+from clusters.selectors.pod_places import PodPlaces
 from tests.builders import SmallFleet, line
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.kwok_nodes import GPU, NodeShape
@@ -15,6 +18,7 @@ from tests.controlplane.queues import condition_of
 from tests.reconcile.fleet_rows import quota_hand
 from tests.reconcile.racks import BLOCK, HOST, RACK, domains_of, racked_job
 from tests.reconcile.real_clusters import admin_client, register_real
+from tests.reconcile.usage_hand import usage_hand
 from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.django_db]
@@ -72,6 +76,20 @@ def test_real_kueue_places_jobs_by_the_topology_of_the_portal(
         client.create(r.JOB, asked("fits", 2, required=RACK))
         nodes = eventually(lambda: placed("fits"))
         assert sorted(nodes) in (["n0", "n1"], ["n2", "n3"])
+        with usage_hand("alone") as usage:
+            usage.measure()
+
+            def told() -> tuple[PodPlaces, ...]:
+                state = WorkloadState.objects.filter(job_name="fits", phase="running").first()
+                uid = state.uid if state is not None else ""
+                return selectors.workload_detail(fleet.owner, "alone", uid).pods if uid else ()
+
+            usage.until(lambda: bool(told()))
+            [places] = told()
+        # The rack is not in what Kueue wrote, which names nodes: their labels say it.
+        assert places.levels == (BLOCK, RACK, HOST)
+        rack = "r0" if "n0" in nodes else "r1"
+        assert [each.values for each in places.domains] == [("b0", rack, n) for n in sorted(nodes)]
         # What asks for none is placed as well: every flavor of the budget has a topology.
         client.create(r.JOB, asked("anywhere", 1))
         assert sum(eventually(lambda: placed("anywhere")).values()) == 1
