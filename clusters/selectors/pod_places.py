@@ -16,7 +16,7 @@ from clusters.documents.labels import HOSTNAME
 from clusters.jobs.workloads import assignments_of
 from clusters.kueue.workload.placement import parse_placement
 from clusters.models import NodeSight
-from clusters.selectors.racks import word_of
+from clusters.selectors.racks import level_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PodPlaces:
     @property
     def columns(self) -> str:
         """Headings: the levels in a word each, and below the last its domains with their pods."""
-        *above, last = map(word_of, self.levels)
+        *above, last = map(level_word, self.levels)
         return "|".join((*map(_headline, above), f"Pods by {last}"))
 
     def together(self) -> list[tuple[tuple[str, ...], list[PodsInDomain]]]:

@@ -238,10 +238,15 @@ def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[st
         )
         payload = ledger.needed_fields(document, gpu_resources=())
     kept = [_condition(entry) for entry in conditions_of(document)]
-    for row, assignment in zip(assignments_of(payload), assignments_of(document), strict=True):
-        if placed := _placed(assignment.get("topologyAssignment")):
-            row["topologyAssignment"] = placed
-    return payload | {"status": payload["status"] | {"conditions": kept}}
+    status = payload["status"] | {"conditions": kept}
+    placed = [_placed(each.get("topologyAssignment")) for each in assignments_of(document)]
+    if any(placed):
+        rows = [
+            {**row, "topologyAssignment": found} if found else row
+            for row, found in zip(assignments_of(payload), placed, strict=True)
+        ]
+        status["admission"] = {**status["admission"], "podSetAssignments": rows}
+    return payload | {"status": status}
 
 
 def _placed(assignment: Document | None) -> Document | None:
