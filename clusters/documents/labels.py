@@ -90,3 +90,8 @@ HOSTNAME = "kubernetes.io/hostname"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
+
+
+def level_word(level: str) -> str:
+    """A level of a topology: ``example.com/gpu-rack`` → ``gpu-rack``; ``node`` for a hostname."""
+    return "node" if level == HOSTNAME else level.rpartition("/")[2]

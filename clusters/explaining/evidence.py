@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
-from typing import Any, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from clusters.documents.times import stamp
 from clusters.explaining.stops import Stop
@@ -23,15 +23,25 @@ from clusters.kueue.explanation.why import Explanation
 Pair: TypeAlias = FlavorResource
 
 
+class Room(NamedTuple):
+    """Free GPUs of a flavor's nodes: in the one domain with most of them, and in all together."""
+
+    most: int
+    free: int
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence(Explanation):
     """A stored explanation, completed by what the portal's records say.
 
     Attributes:
         stops: Why the queue stands still. None when nobody has asked them.
+        room: On the nodes of the flavor that a place is missing on, in domains of the level
+            ``within``. None when nobody has asked, or nodes are not known.
     """
 
     stops: tuple[Stop, ...] | None = None
+    room: Room | None = None
 
     @property
     def current(self) -> Evidence:

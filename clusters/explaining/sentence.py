@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from budgets.plan import StopPolicy
+from clusters.documents.labels import level_word
 from clusters.explaining import words
 from clusters.explaining.conditions import clause
 from clusters.explaining.evidence import Evidence, Pair
@@ -318,27 +319,41 @@ def _behind(evidence: Evidence) -> str:
     return f"; it is {words.place_in_queue(evidence.position)} in its queue"
 
 
+def without_place(evidence: Evidence) -> Pair | None:
+    """The devices of which quota is free where no nodes hold a job's pods as it asks."""
+    evidence = evidence.current
+    if words.lack_of_place(evidence.message) is None:
+        return None
+    free = {item.flavor for item in evidence.attempts if not (item.missing or is_refused(item))}
+    pairs = [pair for pair in evidence.quota if pair.flavor in free and words.is_device(pair)]
+    return min((pair for pair in pairs if evidence.requests.get(pair.resource)), default=None)
+
+
 def _no_place(evidence: Evidence, names: Names) -> str:
     """Quota is free, and no place for its pods that is as it asks."""
     found = words.lack_of_place(evidence.message)
     if found is None:
         return ""
     topology, fitting = found
-    asks = "its pods"
-    free = {item.flavor for item in evidence.attempts if not (item.missing or is_refused(item))}
-    pairs = [pair for pair in evidence.quota if pair.flavor in free and words.is_device(pair)]
-    devices = sorted(pair for pair in pairs if evidence.requests.get(pair.resource))
-    if devices:
-        pair = devices[0]
-        asks += f" with {words.amount(pair, evidence.requests[pair.resource], names)}"
+    pair = without_place(evidence)
+    asked = evidence.requests[pair.resource] if pair is not None else 0
+    asks = f"its pods with {words.amount(pair, asked, names)}" if pair is not None else "its pods"
     name = names.topology(topology)
     text = f"{asks} cannot be placed together in topology {name}, as the job asks"
     if not names.sees_everything:
         return text + _behind(evidence)
     text += f": {fitting}" if fitting else ""
-    own = evidence.quota[devices[0]] if devices else None
-    if own is not None and 0 < own.available < words.BEYOND_COUNTING:
-        text += f", though {words.amount(devices[0], own.available, names)} are free in the quota"
+    own = evidence.quota[pair] if pair is not None else None
+    if pair is not None and own is not None and 0 < own.available < words.BEYOND_COUNTING:
+        text += f", though {words.amount(pair, own.available, names)} are free in the quota"
+    room = evidence.room
+    # Nodes were counted a moment ago: a room that holds the job by now explains nothing.
+    if room is not None and room.most < asked:
+        level = level_word(evidence.within)
+        text += (
+            f"; the {level} with most room has {room.most:,} free, and {room.free:,} are free "
+            "on all nodes"
+        )
     return text + _behind(evidence)
 
 

@@ -35,7 +35,7 @@ from clusters.selectors.overview import ClusterToday, clusters_today, job_counts
 from clusters.selectors.places import submitted_on
 from clusters.selectors.preemptions import newest_preempted, preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
-from clusters.selectors.racks import labels_seen, largest_domains, nodes_of, standings, word_of
+from clusters.selectors.racks import labels_seen, largest_domains, level_word, nodes_of, standings
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
 from clusters.selectors.search import Found, search
 from clusters.selectors.shares import contest_of, contests, fair_clusters, with_weight

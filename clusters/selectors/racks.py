@@ -7,12 +7,16 @@ no cluster is asked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from django.db.models import BigIntegerField, Case, F, Sum, When
+from django.db.models.fields.json import KeyTextTransform
+
 from budgets.models import Flavor, Topology
-from clusters.documents.labels import HOSTNAME
+from clusters.documents.labels import HOSTNAME, level_word
+from clusters.explaining.evidence import Room
 from clusters.models import Cluster, NodeSight
 
 NAMED: Final = 3
@@ -122,6 +126,45 @@ def standings(levels: Sequence[str], nodes: Iterable[Node]) -> list[Standing]:
     return [_standing(cluster, tuple(levels), found) for cluster, found in by_cluster.items()]
 
 
+def rooms(wanted: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], Room]:
+    """What is free in the one domain with most room, and in all nodes together.
+
+    One query, and one more for each flavor and level; domains are added up by the database.
+
+    Args:
+        wanted: Cluster slug, flavor slug, and label of the level.
+    """
+    clusters: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for cluster, flavor, level in wanted:
+        clusters[flavor, level].add(cluster)
+    flavors = Flavor.objects.filter(slug__in={flavor for flavor, _ in clusters})
+    levels = dict(flavors.filter(topology__isnull=False).values_list("slug", "topology__levels"))
+    found: dict[tuple[str, str, str], Room] = {}
+    for (flavor, level), places in clusters.items():
+        labels = levels.get(flavor, ())
+        if level in labels:
+            path = labels[: labels.index(level) + 1]
+            for cluster, free in _free_in(flavor, path, places):
+                most, total = found.get((cluster, flavor, level), Room(0, 0))
+                found[cluster, flavor, level] = Room(max(most, free), total + free)
+    return found
+
+
+def _free_in(
+    flavor: str, path: Sequence[str], clusters: Collection[str]
+) -> Iterator[tuple[str, int]]:
+    """Cluster and free GPUs of each domain; nodes that lack a label are in none."""
+    values = {f"level_{number}": KeyTextTransform(key, "labels") for number, key in enumerate(path)}
+    free = Case(When(gpus__gt=F("used"), then=F("gpus") - F("used")), default=0)
+    rows = NodeSight.objects.filter(flavor=flavor, cluster__in=clusters).order_by()
+    grouped = rows.values("cluster", **values).annotate(
+        free=Sum(free, output_field=BigIntegerField())
+    )
+    for cluster, *path_values, free_gpus in grouped.values_list("cluster", *values, "free"):
+        if all(path_values):
+            yield cluster, free_gpus
+
+
 def largest_domains(flavors: Iterable[Flavor]) -> list[tuple[Flavor, list[tuple[str, int]]]]:
     """Flavors with a topology, each with its levels and the GPUs of the largest domain of each.
 
@@ -148,12 +191,7 @@ def largest_in_one(levels: Sequence[str], nodes: Iterable[Node]) -> list[tuple[s
             if level != HOSTNAME and domains:
                 gpus = max(each.gpus for each in domains.values())
                 most[level] = max(most.get(level, 0), gpus)
-    return [(word_of(level), gpus) for level, gpus in reversed(most.items())]
-
-
-def word_of(level: str) -> str:
-    """``example.com/gpu-rack`` → ``gpu-rack``; a node where it is the hostname."""
-    return "node" if level == HOSTNAME else level.rpartition("/")[2]
+    return [(level_word(level), gpus) for level, gpus in reversed(most.items())]
 
 
 def _standing(cluster: str, levels: tuple[str, ...], nodes: Sequence[Node]) -> Standing:
@@ -186,7 +224,7 @@ def _missing(level: str, names: Sequence[str], of: int) -> Finding:
     return Finding(
         f"{len(names):,} of {of:,} {are} no label {level}: {', '.join(names[:NAMED])}{more}. "
         "No pod that asks for a topology runs there.",
-        f"kubectl label node {names[0]} {level}={word_of(level).upper()}",
+        f"kubectl label node {names[0]} {level}={level_word(level).upper()}",
     )
 
 
@@ -198,7 +236,7 @@ def _crossing(levels: Sequence[str], domains: Sequence[Mapping[Path, Domain]]) -
         above: dict[str, list[str]] = defaultdict(list)
         for path in domains[depth]:
             above[path[-1]].append("/".join(path[:-1]))
-        upper, lower = word_of(levels[depth - 1]), word_of(level)
+        upper, lower = level_word(levels[depth - 1]), level_word(level)
         for value, parents in sorted(above.items()):
             if len(parents) > 1:
                 listed = ", ".join(sorted(parents)[:NAMED])

@@ -13,8 +13,9 @@ from budgets.models import SpendEffect
 from budgets.selectors.fleet.places import at_keys
 from clusters.explaining.evidence import Evidence, read_evidence
 from clusters.explaining.names import Names
-from clusters.explaining.sentence import sentence
+from clusters.explaining.sentence import sentence, without_place
 from clusters.models import Cluster, ClusterHealth, PendingReason, WorkloadState
+from clusters.selectors.racks import rooms
 from clusters.selectors.stops import Waiting, with_stops
 
 Phase = WorkloadState.Phase
@@ -72,6 +73,8 @@ def read_reasons(
 ) -> list[StoredReason]:
     """Reasons by cluster, completed. Seven queries at most; one where no queue stands still.
 
+    Where no place is found for pods, one more, and one for each flavor and level of these.
+
     Args:
         rows: Of workspaces whose jobs the reader sees.
         keys: Only of these (namespace, name); None for all.
@@ -84,13 +87,29 @@ def read_reasons(
         for row in rows.annotate(is_capped=Exists(capped)).order_by("cluster", "pk")
         if keys is None or (row.namespace, row.name) in keys
     ]
-    evidence = with_stops(
+    completed = with_stops(
         Waiting(row.namespace, row.cluster, read_evidence(row.evidence), row.is_capped)
         for row in known
     )
+    evidence = _with_room([row.cluster for row in known], completed)
     return [
         StoredReason(row.cluster, row.namespace, row.name, row.uid, row.since, found)
         for row, found in zip(known, evidence, strict=True)
+    ]
+
+
+def _with_room(clusters: Sequence[str], found: Sequence[Evidence]) -> list[Evidence]:
+    """With what is free on nodes, where one domain of them has to hold pods and none does."""
+    asked = [
+        (cluster, pair.flavor, evidence.within)
+        if evidence.within and (pair := without_place(evidence)) is not None
+        else None
+        for cluster, evidence in zip(clusters, found, strict=True)
+    ]
+    known = rooms(wanted) if (wanted := {each for each in asked if each is not None}) else {}
+    return [
+        replace(evidence, room=known[place]) if place in known else evidence
+        for place, evidence in zip(asked, found, strict=True)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum, auto
@@ -20,6 +20,7 @@ from clusters.documents.keys import status_of
 from clusters.explaining.conditions import plain
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.selectors.names import reader_names
+from clusters.selectors.pod_places import PodPlaces, pod_places
 from clusters.selectors.workloads import (
     Phase,
     WorkloadRow,
@@ -30,6 +31,7 @@ from clusters.selectors.workloads import (
 )
 
 EVENTS_MOST = 1000
+HOLDING = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,12 +57,14 @@ class WorkloadDetail:
         sentence: What it does, or waits for, now.
         timeline: Oldest first.
         copies: The same job on other clusters, or the Workload that this is a copy of.
+        pods: Where its pods are placed by topology; empty while it holds no quota.
     """
 
     row: WorkloadRow
     sentence: str
     timeline: tuple[TimelineEntry, ...]
     copies: tuple[WorkloadRow, ...]
+    pods: tuple[PodPlaces, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class WorkloadHours:
 
 
 def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
-    """Everything about one job; ten queries at most.
+    """Everything about one job; twelve queries at most.
 
     Args:
         user: The viewer.
@@ -91,14 +95,16 @@ def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
     copies = others if not state.is_remote_copy else []
     names = reader_names(user)
     row = shown_to(names, row_of(state, copies))
+    events = _events([state, *others])
     return WorkloadDetail(
         row=row,
         sentence=_sentence(row),
         timeline=tuple(
             replace(entry, detail=names.message(entry.detail), told=names.message(entry.told))
-            for entry in _timeline(state, others)
+            for entry in _timeline(state, others, events)
         ),
         copies=tuple(shown_to(names, row_of(other)) for other in others),
+        pods=pod_places(_holding([state, *others], events)),
     )
 
 
@@ -166,14 +172,31 @@ def _sentence(row: WorkloadRow) -> str:
             return "Was deleted before it finished."
 
 
-def _timeline(state: WorkloadState, others: Sequence[WorkloadState]) -> tuple[TimelineEntry, ...]:
+def _events(states: Sequence[WorkloadState]) -> list[dict[str, Any]]:
+    """Recorded events of a job and of its copies, the newest first. One query."""
+    places = {(row.cluster.slug, row.uid) for row in states}
+    columns = ("cluster", "uid", "resource_version", "type", "observed_at", "payload")
+    rows = WorkloadEvent.objects.filter(at_places(places), kind="Workload").order_by("-pk")
+    return list(rows.values(*columns)[:EVENTS_MOST])
+
+
+def _holding(
+    states: Sequence[WorkloadState], events: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Clusters on which a job holds quota, each with what it showed there last."""
+    for row in states:
+        newest = (row.cluster.slug, row.uid, row.resource_version)
+        for event in events if row.phase in HOLDING else ():
+            if (event["cluster"], event["uid"], event["resource_version"]) == newest:
+                yield row.cluster.slug, event["payload"]
+                break
+
+
+def _timeline(
+    state: WorkloadState, others: Sequence[WorkloadState], events: Sequence[Mapping[str, Any]]
+) -> tuple[TimelineEntry, ...]:
     """What the events of a job and of its copies show, oldest first, nothing twice."""
     places = {(row.cluster.slug, row.uid): row for row in (state, *others)}
-    events = list(
-        WorkloadEvent.objects.filter(at_places(places), kind="Workload")
-        .order_by("-pk")
-        .values("cluster", "uid", "type", "observed_at", "last_seen_at", "payload")[:EVENTS_MOST]
-    )
     owner = next((row for row in places.values() if not row.is_remote_copy), state)
     submitted = TimelineEntry(owner.created_at, f"Submitted to {owner.cluster.name}")
     # The same transition told twice gives equal entries, of which the first telling counts.

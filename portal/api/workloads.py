@@ -15,6 +15,7 @@ from budgets.models import User
 from clusters import selectors as seen
 from clusters.models import WorkloadState
 from clusters.selectors.bars import BudgetBar
+from clusters.selectors.pod_places import PodPlaces, PodsInDomain
 from clusters.selectors.sync import SyncPlace
 from clusters.selectors.workload_detail import TimelineEntry, WorkloadDetail, WorkloadHours
 from clusters.selectors.workloads import WorkloadRow
@@ -51,6 +52,14 @@ class MomentSerializer(RecordSerializer[TimelineEntry]):
 
 class WorkloadHoursSerializer(RecordSerializer[WorkloadHours]):
     """GPU-seconds of a job on one cluster and flavor, by class."""
+
+
+class PodsInDomainSerializer(RecordSerializer[PodsInDomain]):
+    """Pods in one block, rack or node; ``values`` belong to the ``levels`` beside them."""
+
+
+class PodPlacesSerializer(RecordSerializer[PodPlaces]):
+    """Where the pods of one pod set are; ``more`` of them are in domains that are not listed."""
 
 
 class WorkloadDetailSerializer(RecordSerializer[WorkloadDetail]):

@@ -107,7 +107,7 @@ def racks(request: HttpRequest, user: User) -> HttpResponseBase:
                 {
                     "flavor": flavor,
                     "standing": each,
-                    "level": seen.word_of(each.levels[min(len(path), len(each.levels) - 1)]),
+                    "level": seen.level_word(each.levels[min(len(path), len(each.levels) - 1)]),
                     "rows": [(row, _below(flavor, each, row)) for row in found[:DOMAINS_SHOWN]],
                     "more": max(0, len(found) - DOMAINS_SHOWN),
                     "gpus": sum(row.gpus for row in found),

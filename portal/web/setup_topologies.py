@@ -68,7 +68,7 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         for standing in seen.standings(found.levels, rows)
     ]
     clusters = seen.cluster_names() if standings else {}
-    words = [seen.word_of(level) for level in found.levels]
+    words = [seen.level_word(level) for level in found.levels]
     sections = [
         Section(
             key="domains",

@@ -61,6 +61,7 @@ PATTERNS = {
     "no place": _pattern(r"[Ii]ts pods with <total> cannot be placed together"),
     "fits": _pattern(r"<fits> of <pods> (?:pod|slice)s would fit"),
     "free": _pattern(r"though <free> are free in the quota"),
+    "room": _pattern(r"with most room has <room> free, and <nodes> are free on all nodes"),
     "behind": _pattern(r"[Ii]t is number <position> in its queue"),
     "checks": _pattern(r", and for <checks> more"),
 }
@@ -151,10 +152,10 @@ def _wrong(told: Mapping[str, Amount]) -> str:
     if is_whole and number["asked"] - number["needed"] != free:
         return f"{number['asked']} - {number['needed']} is not the {free} that are free"
     for less, more in (("needed", "asked"), ("needed", "lent"), ("used", "nominal"),
-                       ("burst", "limit"), ("held", "left")):  # fmt: skip
+                       ("burst", "limit"), ("held", "left"), ("room", "nodes")):  # fmt: skip
         if less in number and more in number and number[less] > number[more]:
             return f"{less} is {number[less]}, more than {more}, {number[more]}"
-    for less, more in (("most", "total"), ("fits", "pods")):
+    for less, more in (("most", "total"), ("fits", "pods"), ("room", "total")):
         if less in number and more in number and number[less] >= number[more]:
             return f"{less} is {number[less]}, not less than {more}, {number[more]}"
     return ""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from clusters.explaining.evidence import read_evidence
 from clusters.explaining.findings import Explained, explained
-from clusters.kueue.explanation.why import explain
+from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.explanation.why import Explainer, explain
 from clusters.reconcile.explained.reporter import evidence_of
+from clusters.reconcile.shadow.body import Preview
+from clusters.reconcile.warm_engine import by_quota_alone
 from tests.explained.evidence import EVERYTHING
 from tests.kueue.builders import (
     GPU,
@@ -23,7 +28,18 @@ from tests.kueue.builders import (
     workload,
 )
 from tests.kueue.test_nomination import sliced
-from tests.kueue.test_topology import BLOCK, HOST, RACK, asking, fleet, node, racks
+from tests.kueue.test_topology import (
+    BLOCK,
+    HOST,
+    RACK,
+    asking,
+    fleet,
+    node,
+    racks,
+    topology,
+)
+
+FEW = 'no flavor: topology "topo" allows to fit only 5 out of 8 pod(s)'
 
 
 def told(world: World, name: str, document: dict[str, Any] | None = None) -> Explained:
@@ -224,6 +240,55 @@ def test_how_many_pods_fit_is_counted_now():
     )
     world.feed(node("b1-r1-n7", "b1-r1"), node("b1-r1-n8", "b1-r1"))
     assert told_now(world, "w").sentence == "There is room for it now, and it is tried again."
+
+
+@pytest.mark.parametrize("reason", ["Pending", "WaitingForQuota"])
+def test_what_follows_a_kueue_says_the_same_of_a_job_that_no_rack_holds(reason: str):
+    """It knows no nodes: what Kueue told and the quota beside it come to the same sentence."""
+    documents = [
+        topology(BLOCK, RACK, HOST),
+        flavor("f0", nodeLabels={"pool": "a"}, topologyName="topo"),
+        cluster_queue("q", group(f0=quota(80))),
+    ]
+    job = workload("w", "q", asking(8, required=RACK))
+    deciding = World().feed(*documents, *racks(b1_r1=5, b1_r2=5), job)
+    want = told(deciding, "w").sentence
+    assert want == (
+        "Its pods with 64 f0 cannot be placed together in topology topo, as the job asks: 5 of 8 "
+        "pods would fit, though 80 f0 are free in the quota."
+    )
+
+    following = World()
+    following.engine = Engine(by_quota_alone(None))
+    following.feed({"kind": "Namespace", "metadata": {"name": "ns"}}, *documents)
+    message = deciding.message("w")
+    waits = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}
+    shown = {**job, "status": {"conditions": [waits]}}
+    following.feed(shown)
+    view = Preview(following.engine, {"ns/w": shown}, now=following.now)
+    found = view.explain("ns/w")
+    assert found is not None
+    assert (found.reason, found.message, found.within) == (reason, message, RACK)
+    told_of_it = explained(read_evidence(evidence_of(found, shown)), EVERYTHING)
+    assert told_of_it.sentence == want
+    assert [(each.flavor, each.words) for each in told_of_it.flavors] == [("f0", "fits")]
+
+
+def test_quota_that_a_kueue_did_not_speak_of_is_not_told_beside_its_words():
+    following = World()
+    following.engine = Engine(by_quota_alone(None))
+    other = reserved(workload("other", "q", gpus=6), "q")
+    waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": FEW}
+    shown = {**workload("w", "q", gpus=8), "status": {"conditions": [waits]}}
+    following.feed(
+        {"kind": "Namespace", "metadata": {"name": "ns"}}, flavor("f0"),
+        cluster_queue("q", group(f0=quota(8))), other, shown,
+    )  # fmt: skip
+    found = Explainer(following.engine, now=following.now).told(
+        "ns/w", reason="Pending", message=FEW
+    )
+    assert found is not None
+    assert (found.message, found.attempts, found.quota) == (FEW, (), {})
 
 
 def test_pods_of_one_kind_are_not_said_to_have_what_all_ask_for():

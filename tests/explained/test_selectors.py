@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from budgets import services
 from budgets.models import Interval, PendingSpan, Workspace
 from clusters import selectors
 from clusters.forecasting import Confidence
 from clusters.models import (
     Cluster,
     ClusterHealth,
+    NodeSight,
     PendingReason,
     ShiftRun,
     WorkloadEvent,
@@ -20,8 +22,9 @@ from clusters.models import (
 )
 from clusters.selectors import WorkloadFilter
 from tests.builders import SmallFleet
-from tests.explained.evidence import H100, holder, quota, waiting
+from tests.explained.evidence import H100, attempt, holder, quota, waiting
 from tests.factories import IntervalFactory, PendingReasonFactory
+from tests.reconcile.racks import BLOCK, HOST, RACK
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
@@ -355,3 +358,51 @@ def test_job_on_a_worker_that_waits_for_a_check_is_explained(fleet: SmallFleet, 
 def test_job_that_a_worker_has_taken_does_not_wait(fleet: SmallFleet, clusters):
     state = job(clusters["hub"], "a", "reserved", worker="gpu-east")
     assert selectors.why_pending(fleet.owner, "hub", state.uid) is None
+
+
+NO_PLACE = 'topology "racks" allows to fit only 2 out of 8 pod(s)'
+
+
+def racked(fleet: SmallFleet) -> None:
+    """Five racks of two nodes of 8 GPUs, all in use in each but one node of every rack."""
+    topology = services.create_topology(
+        None, slug="racks", name="Racks", levels=[BLOCK, RACK, HOST]
+    )
+    services.give_topology(None, flavor=fleet.flavors["h100"], topology=topology)
+    for number in range(10):
+        labels = {BLOCK: "b0", RACK: f"r{number // 2}", HOST: f"n{number}"}
+        used = 20 * (number % 2)
+        NodeSight.objects.create(
+            cluster="gpu-east", name=f"n{number}", flavor="h100", labels=labels, gpus=8, used=used
+        )
+    for name, labels in (("loose", {HOST: "loose"}), ("else", {BLOCK: "b0", RACK: "r9"})):
+        cluster = "gpu-east" if name == "loose" else "gpu-west"
+        NodeSight.objects.create(
+            cluster=cluster, name=name, flavor="h100", labels=labels, gpus=64, used=0
+        )
+
+
+def test_what_racks_have_free_is_told_of_a_job_that_none_holds(
+    fleet: SmallFleet, clusters, django_assert_max_num_queries: Any
+):
+    racked(fleet)
+    waits = job(clusters["gpu-east"], "a")
+    free = quota(nominal=96, used=16, available=80, potential=96)
+    found = reason(waits, own=free, gpus=64, lacking=0, message=NO_PLACE, within=RACK)
+    found.evidence |= {"attempts": [attempt(mode="FIT")], "lacking": {}}
+    found.save()
+    with django_assert_max_num_queries(16):
+        told = why(fleet, waits, "admin").sentence
+    assert told == (
+        "Its pods with 64 H100 cannot be placed together in topology Racks, as the job asks: 2 of "
+        "8 pods would fit, though 80 H100 are free in the quota; the rack with most room has 8 "
+        "free, and 40 are free on all nodes."
+    )
+    assert "free" not in why(fleet, waits).sentence
+    found.evidence["within"] = BLOCK
+    found.save()
+    assert "the block with most room has 40 free" in why(fleet, waits, "admin").sentence
+    for within in ("example.com/row", ""):
+        found.evidence["within"] = within
+        found.save()
+        assert "most room" not in why(fleet, waits, "admin").sentence

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.explaining.evidence import evidence_document, read_evidence
+from clusters.explaining.evidence import Room, evidence_document, read_evidence
 from clusters.explaining.findings import explained
 from clusters.explaining.names import Names
 from clusters.explaining.sentence import sentence
 from clusters.kueue.explanation.why import explain
+from tests.explained.arithmetic import Sums
 from tests.explained.evidence import EVERYTHING, GPU, H100, OWNER, attempt, holder, quota, waiting
 from tests.kueue.builders import workload
 from tests.kueue.test_topology import RACK, asking, fleet, racks
@@ -335,6 +337,27 @@ def test_a_job_that_no_rack_holds_says_so_though_gpus_are_free(message, names, w
     document = waiting(0, own=free) | {"message": message, "requests": {GPU: 64}}
     document |= {"lacking": {}, "reason": "WaitingForQuota"}
     assert told(document, names) == want
+
+
+ROOMS = "; the gpu-rack with most room has 16 free, and 80 are free on all nodes"
+
+
+@pytest.mark.parametrize(
+    ("room", "names", "want"),
+    [
+        pytest.param(Room(16, 80), EVERYTHING, True, id="less in any rack than the job asks for"),
+        pytest.param(Room(64, 80), EVERYTHING, False, id="a rack that was emptied a moment ago"),
+        pytest.param(None, EVERYTHING, False, id="nodes are not known"),
+        pytest.param(Room(16, 80), OWNER, False, id="an owner reads no figure of others"),
+    ],
+)
+def test_what_the_rack_with_most_room_has_free_is_told(room, names, want):
+    free = quota(nominal=96, used=16, available=80, potential=96)
+    document = waiting(0, own=free) | {"message": FEW, "requests": {GPU: 64}, "lacking": {}}
+    document["within"] = "example.com/gpu-rack"
+    found = sentence(replace(read_evidence(document), room=room), names)
+    assert (ROOMS in found) is want
+    assert not Sums().wrong(found, {"H100"})
 
 
 def test_a_job_of_64_gpus_does_not_fit_a_rack_though_80_are_free():

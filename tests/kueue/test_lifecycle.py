@@ -290,6 +290,43 @@ def test_waiting_nowhere_is_explained_once():
     assert next_steps(world.engine, document, now=world.now) == ()
 
 
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+FINE = {"featureGates": {"UnadmittedWorkloadsObservability": True}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "configuration", "want"),
+    [
+        pytest.param("Deactivated", FINE, True, id="put back into its queue"),
+        pytest.param("Suspended", FINE, True, id="its queue was stopped"),
+        pytest.param("PendingEvaluation", FINE, True, id="it was evicted"),
+        pytest.param(None, FINE, False, id="nothing is written before it was looked at"),
+        pytest.param("WaitingForQuota", FINE, False, id="what a cycle found stays"),
+        pytest.param("Deactivated", QUIET, False, id="without the gate"),
+    ],
+)
+def test_what_is_passed_over_for_an_equal_one_has_the_reason_of_that(reason, configuration, want):
+    world = World(configuration).feed(
+        cluster_queue("q", group(f0=quota(4))), workload("first", "q", gpus=8)
+    )
+    world.run()
+    told = [condition("QuotaReserved", "False", reason)] if reason is not None else []
+    document = {**workload("w", "q", gpus=8, age=1), "status": {"conditions": told}}
+    world.feed(document)
+    found = next_steps(world.engine, document, now=world.now)
+    assert found == ((ExplainWaiting("ExceedsMaxQuota", BYPASSED),) if want else ())
+
+
+def test_deletion_of_a_workload_that_waits_has_others_looked_at_again():
+    world = World().feed(cluster_queue("q", group(f0=quota(4))), workload("first", "q", gpus=8))
+    world.run()
+    world.feed(workload("second", "q", gpus=8, age=1))
+    assert not world.cycle().heads
+    world.engine.delete("Workload", key="ns/first", now=world.now)
+    [pending] = world.cycle().pending
+    assert (pending.key, pending.reason) == ("ns/second", "ExceedsMaxQuota")
+
+
 def test_priority_follows_its_class():
     document = workload("w", "q", gpus=1)
     document["spec"]["priorityClassRef"] = {

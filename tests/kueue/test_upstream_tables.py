@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from clusters.kueue.cycle.replay import replay_scenario
@@ -9,14 +11,12 @@ from tests.kueue.test_conformance import scenarios
 
 TABLES = "upstream-tables-kueue-0.19.2.jsonl.gz"
 CASES = {"TestSchedule": 64, "TestScheduleForFairSharing": 22, "TestScheduleForAFS": 6}
-# What differs, and why it may.
+# What differs; the page says of each what, and why it may.
+PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0001-own-scheduler.md"
 OTHERWISE = {
-    # Behind MultiKueueOrchestratedPreemption; a Configuration that turns it on is refused.
     "TestSchedule/block preemptions and signal `BlockedOnPreemptionGates` when a preemption gate "
     "is present",
-    # No UIDs and no times of creation, which the API server always gives: a heap's layout decides.
     "TestScheduleForAFS/schedules normally when queues have equal usage",
-    # An empty reclaimWithinCohort counts as not Never; the API server makes it Never.
     "TestScheduleForFairSharing/multiple preemptions within cq when fair sharing",
 }
 
@@ -32,3 +32,8 @@ def test_cases_of_the_scheduler_tables_match_but_for_those_named(table):
             differing.add(scenario["name"])
     assert total == CASES[table]
     assert differing == {name for name in OTHERWISE if name.partition("/")[0] == table}
+
+
+def test_the_page_names_each_case_that_differs():
+    rows = (line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `"))
+    assert {row[0].strip("| `") for row in rows} == {name.replace("`", "") for name in OTHERWISE}

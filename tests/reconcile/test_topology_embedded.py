@@ -13,6 +13,7 @@ from clusters.errors import Forbidden
 from clusters.kube import resources as r
 from clusters.reconcile.admission import AdmissionBody
 from clusters.reconcile.runtime.writer import Moment
+from clusters.reconcile.usage.record import payload_of
 from tests.reconcile.admission_harness import NS, Embedded, condition, is_true, kueue
 from tests.reconcile.racks import HOST, RACK, domains_of, place_labels, racked_job, topology_objects
 from tests.waiting import eventually
@@ -65,6 +66,8 @@ def test_topology_places_a_job_in_one_rack_and_lets_its_pods_go_by_their_index(w
     world.start("w1", "admission")
     workload = started(place, "train")
     assert domains_of(workload) == {"b0-r0-0": 2, "b0-r0-1": 2}
+    # What is recorded of it says so, too.
+    assert domains_of(payload_of(workload, gpu_resources=(GPU,))) == domains_of(workload)
     assert workload["spec"]["podSets"][0]["topologyRequest"] == {
         "required": RACK,
         "podIndexLabel": INDEX,

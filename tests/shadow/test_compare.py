@@ -208,6 +208,9 @@ def test_configuration_that_is_not_in_force_is_noticed(believed, want):
             ["ns/w"],
             id="another flavor",
         ),
+        pytest.param(
+            "ExceedsMaxQuota", LACKING.format(4), ["ns/w"], id="another reason for the same"
+        ),
         pytest.param("Pending", LACKING.format(4), [], id="without the gate for reasons"),
         pytest.param(
             "Pending",
@@ -225,6 +228,29 @@ def test_reason_to_wait(reason, message, want):
     story.tell(document, waiting(document, reason, message)).rest()
     assert [item.key for item in story.differences] == want
     assert all(item.kind is Kind.PENDING for item in story.differences)
+
+
+BEYOND = (
+    "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor f0, "
+    "previously considered podsets requests (0) + current podset request (12) > maximum capacity "
+    "({})"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "capacity", "want"),
+    [
+        pytest.param("ExceedsMaxQuota", 8, [], id="the same"),
+        pytest.param("Pending", 8, [], id="without the gate for reasons"),
+        pytest.param("WaitingForQuota", 8, ["ns/w"], id="another reason"),
+        pytest.param("ExceedsMaxQuota", 10, ["ns/w"], id="another quota"),
+    ],
+)
+def test_amounts_that_hang_on_quota_alone_are_compared(reason, capacity, want):
+    story = Story(queue()).rest()
+    document = workload("w", "q", gpus=12)
+    story.tell(document, waiting(document, reason, BEYOND.format(capacity))).rest()
+    assert [item.key for item in story.differences] == want
 
 
 def test_trees_rest_by_themselves():

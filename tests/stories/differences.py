@@ -9,9 +9,6 @@ from typing import Any
 
 from tests.stories.story import Deviation
 
-ANY = "(any)"
-"""An outcome of a deviation that names none in particular."""
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -57,8 +54,8 @@ def unexplained(
 def _is_named(difference: Difference, deviation: Deviation) -> bool:
     return (
         fnmatchcase(difference.path, deviation.at)
-        and deviation.kueue in (ANY, difference.recorded)
-        and deviation.portal in (ANY, difference.seen)
+        and deviation.kueue == difference.recorded
+        and deviation.portal == difference.seen
     )
 
 

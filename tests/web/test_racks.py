@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from budgets import services
 from budgets.models import AuditEntry, Topology
 from clusters.models import Cluster, NodeSight
 from portal.web.fleet import DOMAINS_SHOWN
+from tests.clusters.test_pod_places import admitted, show
+from tests.clusters.test_workload_selectors import seen
 from tests.web.conftest import Visitors
 
 pytestmark = pytest.mark.django_db
@@ -130,3 +134,22 @@ def test_budget_form_says_what_the_largest_job_in_one_domain_is(racked: Visitors
     given(racked)
     text = " ".join(racked.text("owner", page).split())
     assert "Largest job of H100: 16 GPUs within one rack, 32 GPUs within one block." in text
+
+
+def test_job_page_and_api_say_where_its_pods_are_to_who_may_see_the_job(racked: Visitors):
+    given(racked)
+    worker = Cluster.objects.get(slug="gpu-east")
+    for namespace in ("acme-vision", "globex-search"):
+        state = seen(worker, namespace, "train", "running", uid=f"uid-{namespace}")
+        show(state, admitted(("n1",), ("n2",), ("n0",)))
+    page, answer = "/jobs/gpu-east/uid-acme-vision/", "/api/v1/workloads/gpu-east/uid-acme-vision"
+    text = " ".join(re.sub("<[^>]+>", " ", racked.text("owner", page)).split())
+    assert "Where its pods are placed" in text
+    assert "Block Rack Pods by node b0 r0 n0: 2, n1: 2 b0 r1 n2: 2" in text
+    [places] = racked["owner"].get(answer).json()["pods"]
+    assert places["levels"] == [BLOCK, RACK, HOST]
+    assert places["domains"][0] == {"values": ["b0", "r0", "n0"], "pods": 2}
+    for address in (page, answer):
+        theirs = address.replace("acme-vision", "globex-search")
+        assert racked["owner"].get(theirs).status_code == 404
+        assert racked["auditor"].get(theirs).status_code == 200

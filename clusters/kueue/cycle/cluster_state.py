@@ -268,8 +268,8 @@ class ClusterState:
         self.accounts.follow(before, workload)
 
     def delete_workload(self, key: str) -> None:
-        """Forget a workload; quota that becomes free wakes its tree."""
-        workload = self.workloads.pop(key, None)
+        """Forget a workload; its tree is woken, also where it held nothing, as Kueue does."""
+        workload, queue = self.workloads.pop(key, None), self.queues.queue_of(key)
         self.assumed.discard(key)
         self.assumed_evicted.discard(key)
         self.replaced_placements.pop(key, None)
@@ -277,6 +277,8 @@ class ClusterState:
             self.revision += 1
             self.ledger.drop(workload.local_queue, key)
             self._lift(workload)
+            if queue:
+                self.wake(queue)
 
     def place(self, workload: Workload, *, now: datetime) -> None:
         """Put a workload where it belongs: holding quota, waiting, or neither."""

@@ -344,10 +344,10 @@ class Engine:
     def _keep(self, entry: Entry) -> Pending:
         item = entry.item
         self.state.bypassed.discard(item.key)
-        self.state.queues.requeue(entry.queue.spec.name, item, reason=entry.requeue_reason)
         message = cut(entry.message)
         has_changed = (item.reason, item.message) != (entry.reason, message)
         item.reason, item.message = entry.reason, message
+        self.state.queues.requeue(entry.queue.spec.name, item, reason=entry.requeue_reason)
         return Pending(
             key=item.key,
             reason=entry.reason,

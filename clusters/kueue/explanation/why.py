@@ -7,7 +7,7 @@ Facts only: who holds what is lacking and since when, not who will finish first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
@@ -15,7 +15,13 @@ from typing import Final, TypeAlias
 from budgets.plan import StopPolicy
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
-from clusters.kueue.assignment.outcome import Assignment, FlavorAttempt, FlavorMode, Obstacle
+from clusters.kueue.assignment.outcome import (
+    Assignment,
+    AssignmentMode,
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+)
 from clusters.kueue.cycle.engine import BYPASSED_MESSAGE, Engine, cut
 from clusters.kueue.cycle.nomination import replaced_slice
 from clusters.kueue.preemption.classic import satisfies
@@ -128,6 +134,7 @@ class Explanation:
         is_parked: it is not tried again before something in its tree changes.
         hold: stop policy of what is stopped, ``NONE`` otherwise; ``hold_kind`` says what.
         requests: of the whole workload, by resource.
+        within: label of the level of a topology of which one domain has to hold a pod set.
         attempts: flavors that a cycle would look at, with what they miss: counted now, as all the
             other amounts are. Who may be preempted is as its last cycle found it.
         lacking: the largest amount that is not free, by pair.
@@ -151,6 +158,7 @@ class Explanation:
     hold: StopPolicy = StopPolicy.NONE
     hold_kind: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
+    within: str = ""
     attempts: tuple[FlavorAttempt, ...] = ()
     lacking: Mapping[FlavorResource, int] = field(default_factory=dict)
     holders: tuple[Holder, ...] = ()
@@ -198,6 +206,32 @@ class Explainer:
         if item is None:
             return Explanation("Deactivated", "The workload is deactivated")
         return self._of_waiting(item)
+
+    def told(self, key: str, *, reason: str, message: str) -> Explanation | None:
+        """As somebody else told it who decides; flavors beside it where quota is in no way.
+
+        Args:
+            key: of one that waits in a queue.
+            reason: of its condition.
+            message: of its condition.
+        """
+        item = self._state.queues.item(key)
+        found = self.explain(key) if item is not None else None
+        if item is None or found is None:
+            return None
+        found = replace(found, reason=reason, message=message)
+        queue = self._state.snapshot.queues[found.cluster_queue]
+        assignment = self._assignment(item, item.workload, queue)
+        if assignment.outcome is not AssignmentMode.FIT:
+            return found
+        attempts = tuple(assignment.attempts)
+        return replace(
+            found,
+            reason_now=reason,
+            message_now=message,
+            attempts=attempts,
+            quota=_own_quota(queue, item.workload, attempts),
+        )
 
     def _of_reserved(self, workload: Workload) -> Explanation | None:
         reservation = workload.reservation
@@ -248,6 +282,7 @@ class Explainer:
             hold=hold,
             hold_kind="" if hold is StopPolicy.NONE else "ClusterQueue",
             requests=workload.total_requests(),
+            within=_within(workload),
             attempts=attempts,
             lacking=lacking,
             holders=holders,
@@ -340,6 +375,11 @@ class Explainer:
 
 def _tree(queue: ClusterQueueState, lacking: Pairs) -> tuple[int, Pairs]:
     return id(queue.node.path()[-1]), lacking
+
+
+def _within(workload: Workload) -> str:
+    required = (each.shape.topology.required for each in workload.pod_sets)
+    return next(filter(None, required), "")
 
 
 def _lacking(attempts: Iterable[FlavorAttempt]) -> dict[FlavorResource, int]:

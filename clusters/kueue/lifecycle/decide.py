@@ -24,6 +24,8 @@ Document: TypeAlias = Mapping[str, Any]
 
 _ENDS_BACKOFF: Final = frozenset({"PodsReadyTimeout", "AdmissionCheck"})
 _REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures"})
+# What is not said any more of one that is passed over; what a cycle found against it is.
+_PASSED_OVER: Final = frozenset({"", "Deactivated", "PendingEvaluation", "Suspended", "Pending"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +266,10 @@ def _refusal(view: _View) -> step.Step | None:
         queue = view.engine.state.snapshot.queues.get(view.queue.name) if view.queue else None
         if queue is not None and not queue.is_active:
             reason, message = "Suspended", f"ClusterQueue {queue.spec.name} is inactive"
-        elif is_fine and view.key in view.engine.state.bypassed and not shown:
-            reason, message = "WaitingForQuota", BYPASSED_MESSAGE
+        elif is_fine and shown.get("reason") in _PASSED_OVER:
+            reason, message = view.engine.state.queues.reason_of_equals(view.key), BYPASSED_MESSAGE
+            if not reason:
+                return None
         else:
             return None
     else:

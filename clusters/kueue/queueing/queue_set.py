@@ -55,6 +55,11 @@ class QueueSet:
         """Name of the ClusterQueue that a workload waits in, empty for none."""
         return self._queue_of.get(key, "")
 
+    def reason_of_equals(self, key: str) -> str:
+        """Why a parked workload was not tried: the reason of the last one that is equal."""
+        name = self._queue_of.get(key)
+        return self._queues[name].reason_of_equals(key) if name is not None else ""
+
     def item(self, key: str) -> QueueItem | None:
         """A workload that waits."""
         name = self._queue_of.get(key)

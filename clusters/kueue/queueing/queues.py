@@ -65,7 +65,7 @@ class PendingQueue:
         self._groups: dict[str, dict[str, EquivalenceClass]] = {}
         self._lanes: dict[str, Lane] = {}
         self._backing_off: dict[str, QueueItem] = {}
-        self._unschedulable: set[str] = set()
+        self._unschedulable: dict[str, str] = {}
         self._sticky = ""
         self._sequence = 0
         self._active_count = 0
@@ -113,7 +113,7 @@ class PendingQueue:
     def adopt(self, other: PendingQueue) -> None:
         """Become a copy of another queue that has none in flight: what is parked stays parked."""
         self._sticky = other._sticky
-        self._unschedulable = set(other._unschedulable)
+        self._unschedulable = dict(other._unschedulable)
         self._sequence = other._sequence
         for shape_hash, by_namespace in other._groups.items():
             copies = {name: group.copy() for name, group in by_namespace.items()}
@@ -171,7 +171,7 @@ class PendingQueue:
             return
         self._park(item)
         if is_best_effort and self._hashes_equals and reason in _SAME_FOR_EQUALS:
-            self._park_equals(item.workload.shape_hash)
+            self._park_equals(item.workload.shape_hash, reason=item.reason)
 
     def wake(self, *, is_welcome: Callable[[str], bool], now: datetime) -> bool:
         """Move what is parked, in namespaces that are welcome, back to the heap.
@@ -197,6 +197,13 @@ class PendingQueue:
         item = self._items.get(key)
         group = self._group_of(item) if item is not None else None
         return group is not None and key in group.active.members
+
+    def reason_of_equals(self, key: str) -> str:
+        """Why the last equal one of a parked workload found no room; empty where none was tried."""
+        item = self._items.get(key)
+        if item is None or self.is_active(key):
+            return ""
+        return self._unschedulable.get(item.workload.shape_hash, "")
 
     def active_keys(self) -> list[str]:
         """Keys in the heap, in the order in which they would be popped."""
@@ -252,8 +259,8 @@ class PendingQueue:
         self._sequence += 1
         self._group(item).parked.push(item, self._sequence)
 
-    def _park_equals(self, shape_hash: str) -> None:
-        self._unschedulable.add(shape_hash)
+    def _park_equals(self, shape_hash: str, *, reason: str) -> None:
+        self._unschedulable[shape_hash] = reason
         for group in self._groups.get(shape_hash, {}).values():
             if group.active.members:
                 self._active_count -= len(group.active.members)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -248,7 +247,7 @@ class Preview:
         told = waiting_of(self._workloads[key])
         if found is None or found.reason or told is None:
             return found
-        return replace(found, reason=told.reason, message=told.message)
+        return self._before.told(key, reason=told.reason, message=told.message)
 
 
 def _of_tree(tree: str) -> str:

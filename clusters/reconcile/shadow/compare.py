@@ -36,11 +36,15 @@ _VERDICTS: Final = frozenset(
 )
 # Said instead of them without the gate UnadmittedWorkloadsObservability, and of other things, too.
 _UNSPECIFIC: Final = "Pending"
+# Reason of Kueue → reasons of the engine that say the same; any other has to be the very same.
+_SAME_REASONS: Final[Mapping[str, frozenset[str]]] = {_UNSPECIFIC: _VERDICTS}
 # Said of a workload that is tried again at once, or that was not tried.
 _IN_PASSING: Final = frozenset({BYPASSED_MESSAGE, *PASSING_MESSAGES})
 FEW_FACTS: Final = 2
 """With more of them before a decision, Kueue may have seen them in ways that were not tried."""
 _NO_FLAVOR: Final = "couldn't assign flavors to pod set "
+# What hangs on quota and request alone, so that its amounts have to be the same.
+_OF_QUOTA_ALONE: Final = "> maximum capacity ("
 # An amount by itself; digits inside of a name stay.
 _AMOUNT: Final = re.compile(r"(?<![\w/.-])\d+(?:\.\d+)?(?:[EPTGMk]i?|Ki|m)?(?![\w/.-])")
 
@@ -174,7 +178,7 @@ class _Referee:
             return
         if says is None or says.message in _IN_PASSING or did.message in _IN_PASSING:
             self._passed += 1
-        elif _is_same_reason(says, did):
+        elif _says_the_same(says, did):
             self._count += 1
         elif key in self._rest.doubles:
             self._passed += 1
@@ -221,23 +225,31 @@ def _is_verdict(said: Said) -> bool:
     return said.reason in _VERDICTS
 
 
-def _is_same_reason(one: Said, other: Said) -> bool:
-    """Whether two sides name the same obstacles.
+def _says_the_same(says: Said, did: Said) -> bool:
+    """Whether two sides give the same reason, and name the same obstacles.
 
-    Amounts follow usage and not decisions. Which flavors are named depends on where an earlier scan
-    of them stopped, and the reason follows from those: one side may name fewer.
+    Which flavors are named depends on where an earlier scan of them stopped, and the reason follows
+    from those: where one side names fewer flavors, it may have another reason.
     """
-    first, second = _obstacles(one), _obstacles(other)
-    if first and second:
-        return first <= second or second <= first
-    return (one.reason, one.message) == (other.reason, other.message)
+    ours, kueues = _obstacles(says), _obstacles(did)
+    if ours < kueues or kueues < ours:
+        return bool(ours and kueues)
+    is_same = says.reason == did.reason or says.reason in _SAME_REASONS.get(did.reason, ())
+    return is_same and (bool(ours) or says.message == did.message) and ours == kueues
 
 
 def _obstacles(said: Said) -> frozenset[str]:
-    """What its message has against each flavor, pod set by pod set, without amounts."""
+    """What its message has against each flavor, pod set by pod set.
+
+    Without amounts that follow usage: a message stays as it was when it was looked at.
+    """
     found: set[str] = set()
     for part in said.message.split("; "):
         head, colon, rest = part.partition(": ")
         if colon and head.startswith(_NO_FLAVOR):
-            found.update(f"{head}: {_AMOUNT.sub('#', item)}" for item in rest.split(", "))
+            found.update(f"{head}: {_without_usage(item)}" for item in rest.split(", "))
     return frozenset(found)
+
+
+def _without_usage(obstacle: str) -> str:
+    return obstacle if _OF_QUOTA_ALONE in obstacle else _AMOUNT.sub("#", obstacle)

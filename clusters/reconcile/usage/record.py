@@ -6,9 +6,10 @@ nothing was built from yet is known.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,14 +19,19 @@ from django.db.models import Max, Min
 from budgets import intervals as ledger
 from clusters.documents.conditions import conditions_of
 from clusters.documents.keys import uid_of, version_of
+from clusters.jobs.workloads import assignments_of
 from clusters.kube.resources import Document
 from clusters.kube.watch import Reflector
+from clusters.kueue.workload.placement import parse_placement, placement_document
 from clusters.models import WorkloadEvent
 from clusters.reconcile.runtime.watches import Change, Seen
 
 Type = WorkloadEvent.Type
 GAP = timedelta(seconds=8)
 REPLAY = timedelta(seconds=3)
+DOMAINS_MOST = 500
+PLACEMENT_LONGEST = 100_000
+"""Of where the pods of one pod set are, what is kept for pages: domains, and bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +221,7 @@ def event_of(
 
 
 def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[str, Any]:
-    """What the meter needs of a Workload, and the messages of its conditions for pages.
+    """What the meter needs of a Workload; for pages, messages of conditions and where pods are.
 
     One whose device counts cannot be read is stored without them: the event is kept, and the
     build reports it.
@@ -232,7 +238,29 @@ def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[st
         )
         payload = ledger.needed_fields(document, gpu_resources=())
     kept = [_condition(entry) for entry in conditions_of(document)]
-    return payload | {"status": payload["status"] | {"conditions": kept}}
+    status = payload["status"] | {"conditions": kept}
+    placed = [_placed(each.get("topologyAssignment")) for each in assignments_of(document)]
+    if any(placed):
+        rows = [
+            {**row, "topologyAssignment": found} if found else row
+            for row, found in zip(assignments_of(payload), placed, strict=True)
+        ]
+        status["admission"] = {**status["admission"], "podSetAssignments": rows}
+    return payload | {"status": status}
+
+
+def _placed(assignment: Document | None) -> Document | None:
+    """Where the pods of a pod set are, in its first domains; None where that cannot be read."""
+    try:
+        placement = parse_placement(assignment)
+        if placement is None or len(placement.domains) <= DOMAINS_MOST:
+            found = assignment
+        else:
+            first = replace(placement, domains=placement.domains[:DOMAINS_MOST])
+            found = placement_document(first, splits_by_prefix=True)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    return found if len(json.dumps(found)) <= PLACEMENT_LONGEST else None
 
 
 def missing_event(

@@ -40,11 +40,10 @@ Every field of a look is what a real Kueue wrote (``recorded/``), deviations asi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.stories.differences import ANY
 from tests.stories.story import STATES, Deviation, StoryError, read_yaml
 
 COLUMNS = ("memory", "embedded", "portal", "kueue")
@@ -143,12 +142,6 @@ def fleet_stories() -> list[FleetStory]:
 def common_deviations() -> list[Deviation]:
     """Those of every story."""
     return [Deviation(**entry) for entry in read_yaml(COMMON)]
-
-
-def by_chance() -> list[Deviation]:
-    """What may be another each time the portal plays: common ones with any outcome, mirrored."""
-    found = [each for each in common_deviations() if ANY in (each.kueue, each.portal)]
-    return [*found, *(replace(each, kueue=each.portal, portal=each.kueue) for each in found)]
 
 
 def load(path: Path) -> FleetStory:
