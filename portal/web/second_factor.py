@@ -89,7 +89,7 @@ def _confirmed(request: HttpRequest, user: User, form: CodeForm) -> HttpResponse
     if codes is None:
         return _shown(request, user, None, form, is_begun=True)
     update_session_auth_hash(request, user)
-    return render(request, _PAGE, {"codes": codes})
+    return render(request, _PAGE, {"codes": codes, "is_new": True})
 
 
 def _shown(
