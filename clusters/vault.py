@@ -5,10 +5,9 @@ Nothing here logs, and no error quotes what it was given.
 
 from __future__ import annotations
 
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
+from cryptography.fernet import InvalidToken
 
+from budgets.sealing import usable_keys
 from clusters.errors import Refusal, Terminal
 
 
@@ -77,24 +76,3 @@ def reseal(sealed: bytes | memoryview) -> bytes:
         return usable_keys().rotate(bytes(sealed))
     except InvalidToken:
         raise SealBroken from None
-
-
-def usable_keys() -> MultiFernet:
-    """What the keys that are set make together.
-
-    Raises:
-        ImproperlyConfigured: One of them is none, or there is none; with the way out.
-    """
-    try:
-        keys = [Fernet(key) for key in settings.PORTAL_CREDENTIAL_KEYS]
-    except ValueError:
-        raise ImproperlyConfigured(
-            "PORTAL_CREDENTIAL_KEYS holds something that is not a Fernet key; make one with "
-            "python -c 'from cryptography.fernet import Fernet; "
-            "print(Fernet.generate_key().decode())'"
-        ) from None
-    if not keys:
-        raise ImproperlyConfigured(
-            "PORTAL_CREDENTIAL_KEYS is empty: without a key no kubeconfig can be stored."
-        )
-    return MultiFernet(keys)

@@ -22,9 +22,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http.request import validate_host
 from kombu.transport import TRANSPORT_ALIASES
 
+from budgets.sealing import usable_keys
 from budgets.services.alerts.syslog import Syslog
 from budgets.services.billing import seals
-from clusters import vault
 from portal.environment import SettingFault, shown
 
 log = structlog.stdlib.get_logger(__name__)
@@ -147,7 +147,7 @@ def _malformed() -> Iterator[SettingFault]:
             "CELERY_BROKER_URL", "CELERY_BROKER_URL is not the address of a broker.", advice
         )
     for name, read in (
-        ("PORTAL_CREDENTIAL_KEYS", vault.usable_keys),
+        ("PORTAL_CREDENTIAL_KEYS", usable_keys),
         ("PORTAL_LEDGER_KEYS", lambda: list(seals.ledger_keys())),
     ):
         try:

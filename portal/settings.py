@@ -226,6 +226,8 @@ PORTAL_LOCAL_PASSWORDS = env.bool("PORTAL_LOCAL_PASSWORDS", default=True)
 PORTAL_BREAK_GLASS = env.str("PORTAL_BREAK_GLASS", default="")
 if not PORTAL_LOCAL_PASSWORDS:
     env.faults += miss_a_way_in(PORTAL_PROVIDERS, break_glass=PORTAL_BREAK_GLASS)
+# "required": platform admins and finance with a password set up a second factor before all else.
+PORTAL_SECOND_FACTOR = env.choice("PORTAL_SECOND_FACTOR", among=("", "required"), default="")
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"

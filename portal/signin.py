@@ -8,6 +8,10 @@ whom the portal does not know there: an account that signed in from the same add
 ``FAMILIAR_DAYS`` is not shut out by what others try behind the same proxy, nor by a stranger who
 tries that account elsewhere.
 
+Whoever has a second factor is let in by no password alone, at whatever door: the backend keeps who
+it is with the request, and :func:`second_step` takes the code. Wrong codes count as wrong passwords
+do.
+
 Counts are in Redis, over all processes of the web; while it is away each process counts for itself.
 """
 
@@ -24,13 +28,14 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
+from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from rest_framework.throttling import SimpleRateThrottle
 
 from budgets.models import AuditEntry, User
-from budgets.selectors import utc_now
-from budgets.services import audit
+from budgets.selectors import roles_of, utc_now
+from budgets.services import audit, has_second_factor, use_code
 from budgets.services.company import REFUSED, tell_break_glass
 from portal.counting import count, counts
 
@@ -40,6 +45,15 @@ FAMILIAR_DAYS: Final = 30
 SIGN_IN: Final = "session.sign_in"
 IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that tell customers apart; what follows is theirs to choose."""
+SECOND_STEP_S: Final = 300
+"""For so long after the password the code is taken."""
+REQUIRED: Final = "required"
+OWES: Final = (
+    "Your role needs a second factor. Sign in to the portal's pages and set one up; until then "
+    "nothing else is open to you."
+)
+_HALF_WAY: Final = "_portal_half_way"
+_SALT: Final = "portal.signin.second_step"
 _LONGEST_NAME: Final = 150
 
 
@@ -147,12 +161,67 @@ class CountedBackend(ModelBackend):
         if user is None:
             attempt.refuse()
             return None
-        network = attempt.network
-        audit(user, action=SIGN_IN, subject=f"user:{user.username}", after={"network": network})
-        if not settings.PORTAL_LOCAL_PASSWORDS:
-            tell_break_glass(user, network=network)
-            log.warning("break_glass_sign_in", username=user.username, network=network)
+        if has_second_factor(user):
+            setattr(request, _HALF_WAY, user)
+            return None
+        _write_down(user, attempt)
         return user
+
+
+def half_way(request: Any) -> User | None:
+    """Whose password was right in this request, where a code has to follow."""
+    found: User | None = getattr(request, _HALF_WAY, None)
+    return found
+
+
+def ticket_of(user: User) -> str:
+    """What a form keeps between password and code: that the password was right, just now."""
+    return signing.dumps([user.pk, user.get_session_auth_hash()], salt=_SALT)
+
+
+def of_ticket(ticket: str) -> User | None:
+    """Whose it is; None once it is old, or the password or the access of then holds no more."""
+    try:
+        key, told = signing.loads(ticket, salt=_SALT, max_age=SECOND_STEP_S)
+    except signing.BadSignature:
+        return None
+    user = User.objects.filter(pk=key, is_active=True).first()
+    return user if user is not None and user.get_session_auth_hash() == told else None
+
+
+def second_step(request: HttpRequest, user: User, *, code: str) -> bool:
+    """Whether somebody whose password was right is let in by a code; it is used up then."""
+    attempt = Attempt.of(request, user.get_username())
+    if attempt.wait_s():
+        return False
+    if not use_code(user, code=code):
+        attempt.refuse()
+        return False
+    _write_down(user, attempt)
+    return True
+
+
+def owes_second_factor(user: User) -> bool:
+    """Whether somebody has to set up a second factor before anything else.
+
+    That is so for platform admins and finance whose password opens something, the account for
+    emergencies among them. Who has the company's account is asked there, and not in a session
+    that it opened.
+    """
+    if settings.PORTAL_SECOND_FACTOR != REQUIRED or not user.has_usable_password():
+        return False
+    roles = roles_of(user)
+    is_asked = (roles.is_admin or roles.is_finance) and _opens_by_password(user)
+    return is_asked and not has_second_factor(user)
+
+
+def _write_down(user: User, attempt: Attempt) -> None:
+    """Somebody is in, by everything that was asked for."""
+    network = attempt.network
+    audit(user, action=SIGN_IN, subject=f"user:{user.username}", after={"network": network})
+    if not settings.PORTAL_LOCAL_PASSWORDS:
+        tell_break_glass(user, network=network)
+        log.warning("break_glass_sign_in", username=user.username, network=network)
 
 
 def _opens_by_password(user: Any) -> bool:

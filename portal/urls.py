@@ -6,6 +6,9 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
+from portal.web.session import AdminForm
+
+admin.site.login_form = AdminForm
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.web.urls")),
     path("api/v1/", include("portal.api.urls")),

@@ -85,18 +85,19 @@ WATCH = Watch()
 
 def watch() -> None:
     """Begin: in each process of a test run, once."""
+    from budgets import sealing
     from budgets.models import User
-    from budgets.services import access
+    from budgets.services import access, second_factor
     from budgets.services.alerts import webhooks
-    from clusters import vault
 
     watch_processes()
     for name in filter(str.isupper, dir(settings)):
         WATCH.keep(*of_setting(name, getattr(settings, name, None)))
     setting_changed.connect(_note_setting, weak=False)
-    _note_with(vault.MultiFernet, "encrypt", lambda given, _: _of_sealed(given[1]))
+    _note_with(sealing.MultiFernet, "encrypt", lambda given, _: _of_sealed(given[1]))
     _note_with(access, "_digest", lambda given, _: given[:1])
     _note_with(webhooks, "signing_key", lambda _, made: (made,))
+    _note_with(second_factor, "_new_codes", lambda _, made: _of_codes(made))
     _note_with(User, "set_password", lambda given, _: given[1:2])
 
 
@@ -161,6 +162,11 @@ def _note_with(
         return made
 
     setattr(place, name, noting)
+
+
+def _of_codes(codes: list[str]) -> tuple[str, ...]:
+    """Recovery codes as people read and type them."""
+    return (*codes, *(code.replace("-", "") for code in codes))
 
 
 def _of_sealed(plain: bytes) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from clusters.vault import seal
 from portal.environment import is_secret
 from portal.settings import env
 from tests.builders import SmallFleet
+from tests.second_factors import set_up
 from tests.secrets import OPENS, WATCH, given_to
 from tests.signin.test_pages import CORP
 
@@ -39,6 +40,14 @@ def test_tokens_and_passwords_are_noticed(fleet: SmallFleet):
     assert leaked(f"Authorization: Token {token}")
     assert leaked("a rather long secret 7")
     assert not leaked("a harmless line")
+
+
+@pytest.mark.django_db
+def test_second_factors_are_noticed(fleet: SmallFleet):
+    app = set_up(fleet.owner)
+    assert leaked(f"otpauth://totp/olga?secret={app.secret}")
+    assert leaked(app.recovery[9])
+    assert leaked(app.recovery[0].replace("-", ""))
 
 
 def test_what_is_sealed_is_noticed():

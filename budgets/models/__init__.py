@@ -7,7 +7,16 @@ this app knows nothing of :mod:`clusters`.
 
 from __future__ import annotations
 
-from budgets.models.access import ApiToken, GroupRule, Identity, Membership, Role, User
+from budgets.models.access import (
+    ApiToken,
+    GroupRule,
+    Identity,
+    Membership,
+    RecoveryCode,
+    Role,
+    SecondFactor,
+    User,
+)
 from budgets.models.alerts import Alert, AlertRule, AuditStream, Delivery, Webhook
 from budgets.models.approvals import Approval, Installation, Proposal
 from budgets.models.audit import AuditEntry, Operation

@@ -18,8 +18,8 @@ class User(AbstractUser):
 
     Attributes:
         access_epoch: Sessions of an earlier one open nothing any more.
-        approves_from: Before it they approve nothing: somebody else gave them finance, or set
-            their password.
+        approves_from: Before it they approve nothing: somebody else gave them finance, set their
+            password, or removed their second factor.
         vouched_until: From it on their API tokens open nothing until they sign in with the
             company's account again; None: they have none.
     """
@@ -176,3 +176,28 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+
+
+class SecondFactor(models.Model):
+    """What somebody has besides their password: an app that shows codes by time.
+
+    Attributes:
+        secret_sealed: Under the keys of :mod:`budgets.sealing`; shown while it is set up only.
+        confirmed_at: Since when it is asked for; None: begun, and no code has come yet.
+        last_step: Of the last code that was taken, in steps of 30 s since 1970; none counts twice.
+        misses: Wrong codes since the last right one.
+    """
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="second_factor")
+    secret_sealed = models.BinaryField()
+    confirmed_at = models.DateTimeField(null=True)
+    last_step = models.BigIntegerField(default=0)
+    misses = models.PositiveIntegerField(default=0)
+
+
+class RecoveryCode(models.Model):
+    """A code that opens once in place of the app; only its SHA-256 digest is kept."""
+
+    factor = models.ForeignKey(SecondFactor, on_delete=models.CASCADE, related_name="recovery")
+    digest = models.CharField(max_length=64, unique=True)
+    used_at = models.DateTimeField(null=True)

@@ -65,6 +65,19 @@ from budgets.services.fleet.pools import (
 )
 from budgets.services.fleet.topologies import archive_topology, create_topology, give_topology
 from budgets.services.operations import advance_operation, finish_operation, start_operation
+from budgets.services.second_factor import (
+    Begun,
+    begin_second_factor,
+    broken_second_factors,
+    confirm_second_factor,
+    drop_second_factor,
+    has_second_factor,
+    remove_second_factor,
+    renew_recovery_codes,
+    reseal_second_factors,
+    second_factor_of,
+    use_code,
+)
 from budgets.services.usage.hour_facts import (
     MeterError,
     count_wrong_totals,

@@ -16,6 +16,7 @@ from budgets.errors import Rejected
 from budgets.models import User
 from budgets.services.audit import audit
 from budgets.services.guards import by_admin, require_admin
+from budgets.services.second_factor import broken_second_factors, reseal_second_factors
 from clusters.errors import ClusterError, NotFound, Refusal, ServerFault, collected
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
@@ -102,14 +103,14 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
 
 
 @by_admin
-def reseal_credentials(actor: User | None) -> int:
-    """Seal every stored credential with the newest key; all of them or none.
+def reseal_credentials(actor: User | None) -> tuple[int, int]:
+    """Seal everything that is stored sealed with the newest key; all of it or nothing.
 
     Returns:
-        How many clusters were resealed. After it, older keys can be taken away.
+        Of how many clusters and how many people. After it, older keys can be taken away.
 
     Raises:
-        SealBroken: some cannot be opened with any key; it names their clusters.
+        SealBroken: some cannot be opened with any key; it names their clusters and people.
     """
     count, broken = 0, []
     for cluster in Cluster.objects.select_for_update().order_by("pk"):
@@ -124,10 +125,13 @@ def reseal_credentials(actor: User | None) -> int:
             continue
         cluster.save(update_fields=["kubeconfig_sealed", "multikueue_kubeconfig_sealed"])
         count += 1
-    if broken:
-        raise SealBroken(f"Nothing was changed. {words_of_broken(broken)}")
-    audit(actor, "credentials.reseal", "clusters", after={"count": count})
-    return count
+    people = reseal_second_factors()
+    broken_people = broken_second_factors()
+    if broken or broken_people:
+        raise SealBroken(f"Nothing was changed. {words_of_broken(broken, broken_people)}")
+    after = {"count": count, "second_factors": people}
+    audit(actor, "credentials.reseal", "clusters", after=after)
+    return count, people
 
 
 def broken_credentials() -> list[str]:
@@ -137,12 +141,26 @@ def broken_credentials() -> list[str]:
     return [slug for slug, *each in found if not all(is_readable(one) for one in each if one)]
 
 
-def words_of_broken(slugs: Sequence[str]) -> str:
-    """What is wrong with credentials that no key opens, and the way out."""
-    return (
-        f"The keys in PORTAL_CREDENTIAL_KEYS do not open the credentials of {', '.join(slugs)}. "
-        "Add the key that sealed them, or renew each kubeconfig on its cluster's page."
-    )
+def words_of_broken(slugs: Sequence[str], people: Sequence[str]) -> str:
+    """What is wrong with what no key opens, and the way out.
+
+    Args:
+        slugs: Of clusters, by their credentials.
+        people: By user name, by their second factors.
+    """
+    words = []
+    if slugs:
+        words.append(
+            f"The keys in PORTAL_CREDENTIAL_KEYS do not open the credentials of {', '.join(slugs)}."
+            " Add the key that sealed them, or renew each kubeconfig on its cluster's page."
+        )
+    if people:
+        words.append(
+            "The keys in PORTAL_CREDENTIAL_KEYS do not open the second factors of "
+            f"{', '.join(people)}. Add the key that sealed them, or remove each second factor on "
+            "its person's page."
+        )
+    return " ".join(words)
 
 
 def mint(worker: Cluster) -> datetime:

@@ -56,7 +56,7 @@ from portal.api.views import (
 )
 from portal.bounds import PERSON_NAME
 from portal.downloads import documents_answer
-from portal.signin import LoginThrottle
+from portal.signin import OWES, LoginThrottle, half_way, owes_second_factor, second_step
 
 
 class LoginInput(Strict):
@@ -64,6 +64,9 @@ class LoginInput(Strict):
 
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=1000, trim_whitespace=False)
+    code = serializers.CharField(
+        max_length=40, required=False, help_text="Of the second factor, where there is one."
+    )
     name = serializers.CharField(max_length=80, default="login")
     scope = serializers.ChoiceField(models.ApiToken.Scope.choices, default="read")
     days = serializers.IntegerField(min_value=1, max_value=365, default=30)
@@ -204,11 +207,20 @@ class LoginView(View):
     def post(self, request: Request) -> Response:
         given = checked(LoginInput, request)
         user = authenticate(request, username=given["username"], password=given["password"])
+        if (half := half_way(request)) is not None:
+            if "code" not in given or not second_step(request, half, code=given["code"]):
+                raise exceptions.AuthenticationFailed(
+                    "This account has a second factor. Send the code that its app shows now as "
+                    "'code'; each code is taken once."
+                )
+            user = half
         if not isinstance(user, User):
             words = "User name and password do not match."
             if not settings.PORTAL_LOCAL_PASSWORDS:
                 words = "Passwords are switched off here: sign in to the pages and make a token."
             raise exceptions.AuthenticationFailed(words)
+        if owes_second_factor(user):
+            raise exceptions.PermissionDenied(OWES)
         token, text = promises.create_api_token(
             user,
             user=user,
@@ -267,6 +279,12 @@ class Users(Noun):
         takes=ReasonInput,
         by=admin_in_session,
         text="Switches somebody's sign-in on again, with the roles that they had.",
+    )
+    remove_second_factor = deed(
+        promises.remove_second_factor,
+        takes=ReasonInput,
+        by=admin_in_session,
+        text="Removes the second factor of somebody who lost it; their sessions and tokens end.",
     )
 
     @answers(takes=PasswordInput, code=DONE, by=admin_in_session, method="PUT")

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from budgets import services
 from budgets.models import ApiToken, User
+from portal.signin import OWES, owes_second_factor
 
 if TYPE_CHECKING:
     # REST framework reads these classes while it is still importing its views.
@@ -33,6 +34,8 @@ class TokenAuthentication(authentication.BaseAuthentication):
             raise exceptions.AuthenticationFailed(
                 "This token is unknown, expired or revoked. Make a new one on the page API tokens."
             )
+        if token.user.vouched_until is None and owes_second_factor(token.user):
+            raise exceptions.PermissionDenied(OWES)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

@@ -107,6 +107,11 @@ def offered(following: str = "") -> dict[str, Any]:
     }
 
 
+def is_of(request: HttpRequest) -> bool:
+    """Whether the company's provider opened this session, and asked what it asks for."""
+    return KEPT in request.session
+
+
 def ended_there(request: HttpRequest, kept: Any) -> HttpResponse | None:
     """Where somebody is sent who has signed out here; None where the provider knows no such page.
 

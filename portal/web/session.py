@@ -9,12 +9,13 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import update_session_auth_hash
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -24,16 +25,39 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from budgets import services as promises
 from budgets.models import ApiToken, User
-from portal.signin import Attempt
+from portal.signin import (
+    OWES,
+    Attempt,
+    half_way,
+    of_ticket,
+    owes_second_factor,
+    second_step,
+    ticket_of,
+)
 from portal.web import company, errors
 from portal.web.forms import PortalForm
 from portal.web.htmx import is_htmx, is_partial, render
 from portal.web.pages import form_page, page, typed
 
 
+class CodeForm(PortalForm):
+    """A code of the second factor, or a recovery code."""
+
+    code = forms.CharField(
+        label="Code",
+        max_length=40,
+        help_text="The six digits that your app shows now, or one of your recovery codes.",
+        widget=forms.TextInput(attrs={"autocomplete": "one-time-code", "spellcheck": "false"}),
+    )
+
+
 @method_decorator(login_not_required, name="dispatch")
 class Login(LoginView):
-    """The one page for strangers; wrong passwords are limited as at the API."""
+    """The one page for strangers; wrong passwords and codes are limited as at the API.
+
+    Whoever has a second factor is asked for a code once the password was right; until it comes,
+    the form keeps a ticket that says so.
+    """
 
     template_name = "session/login.html"
     redirect_authenticated_user = True
@@ -54,25 +78,52 @@ class Login(LoginView):
         return context | company.offered(self.get_redirect_url())
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        wait_s = Attempt.of(request, request.POST.get("username", "")).wait_s()
-        if not wait_s:
-            return super().post(request, *args, **kwargs)
-        # Not what was typed: to look at its errors would be an attempt.
-        form = self.get_form_class()(request)
-        answer: HttpResponse
-        if is_partial(request):
-            answer = ask_again(request, form=form, wait_s=wait_s, status=429)
-        else:
-            context = self.get_context_data(form=form, wait_s=wait_s)
-            answer = self.render_to_response(context, status=429)
-        answer["Retry-After"] = str(wait_s)
+        half = None
+        if "ticket" in request.POST:
+            half = of_ticket(request.POST["ticket"])
+            if half is None:
+                late = "Too much time has passed since your password. Begin again."
+                return self._shown(self.get_form_class()(request), status=422, trouble=late)
+        name = half.get_username() if half else request.POST.get("username", "")
+        wait_s = Attempt.of(request, name).wait_s()
+        if wait_s:
+            # Not what was typed: to look at its errors would be an attempt.
+            answer = self._shown(self.get_form_class()(request), status=429, wait_s=wait_s)
+            answer["Retry-After"] = str(wait_s)
+            return answer
+        return super().post(request, *args, **kwargs) if half is None else self._second_step(half)
+
+    def _second_step(self, user: User) -> HttpResponse:
+        form = CodeForm(self.request.POST)
+        if not form.is_valid() or not second_step(
+            self.request, user, code=form.cleaned_data["code"]
+        ):
+            words = (
+                "This code is wrong or was used before. Type the next one. If codes of your app "
+                "are refused again and again, use a recovery code."
+            )
+            return self._asked_for_code(user, status=422, trouble=words)
+        return self._entered(user)
+
+    def _asked_for_code(self, user: User, *, status: int = 200, **more: Any) -> HttpResponse:
+        return self._shown(CodeForm(), status=status, ticket=ticket_of(user), **more)
+
+    def _shown(self, form: Any, *, status: int, **more: Any) -> HttpResponse:
+        """The form, on its page or on top of another one."""
+        if is_partial(self.request):
+            return ask_again(self.request, form=form, status=status, **more)
+        context = self.get_context_data(form=form, **more)
+        answer: HttpResponse = self.render_to_response(context, status=status)
         return answer
 
     def form_valid(self, form: Any) -> HttpResponse:
+        return self._entered(form.get_user())
+
+    def _entered(self, user: User) -> HttpResponse:
         """In place, the page stays with what was typed, unless somebody else comes."""
-        answer = super().form_valid(form)
+        login(self.request, user)
         if not is_partial(self.request):
-            return answer
+            return redirect(self.get_success_url())
         return self._goes_on(self.request.POST.get("was"))
 
     def _goes_on(self, was: str | None) -> HttpResponse:
@@ -81,23 +132,58 @@ class Login(LoginView):
         return render(self.request, "session/again.html", {"is_done": True})
 
     def form_invalid(self, form: Any) -> HttpResponse:
+        if (half := half_way(self.request)) is not None:
+            return self._asked_for_code(half)
         if is_partial(self.request):
             return ask_again(self.request, form=form, status=422)
         return super().form_invalid(form)
 
 
+class AdminForm(AdminAuthenticationForm):
+    """Django's own admin has no second step: who needs one signs in on the portal's page."""
+
+    def get_invalid_login_error(self) -> forms.ValidationError:
+        if half_way(self.request) is None:
+            return super().get_invalid_login_error()
+        words = "You have a second factor. Sign in on the portal's own page, and come back then."
+        return forms.ValidationError(words, code="second_factor")
+
+
 def ask_again(
-    request: HttpRequest, *, form: Any = None, wait_s: int = 0, status: int = 401
+    request: HttpRequest, *, form: Any = None, status: int = 401, **more: Any
 ) -> HttpResponse:
     """The sign-in that is shown on top of a page whose session has ended; no address changes."""
-    context = {"form": form or AuthenticationForm(request), "wait_s": wait_s, **company.offered()}
+    context = {"form": form or AuthenticationForm(request), **company.offered(), **more}
     answer = render(request, "session/again.html", context, status=status)
     answer["HX-Push-Url"] = "false"
     return answer
 
 
+_OPEN = frozenset({"second_factor", "logout", "login", "healthz", "readyz", "metrics"})
+"""Routes for whoever has a second factor to set up first."""
+
+
 class SignedIn(LoginRequiredMiddleware):
-    """Sends strangers to the sign-in; a page that stands open asks for it in place."""
+    """Sends strangers to the sign-in; a page that stands open asks for it in place.
+
+    Whoever owes a second factor is sent to set it up, wherever they want to go.
+    """
+
+    def process_view(
+        self, request: HttpRequest, view_func: Any, view_args: Any, view_kwargs: Any
+    ) -> HttpResponseBase | None:
+        user: Any = request.user
+        route = request.resolver_match.view_name if request.resolver_match else ""
+        is_asked = user.is_authenticated and route not in _OPEN and not company.is_of(request)
+        if is_asked and owes_second_factor(user):
+            return self._sent_to_set_up(request)
+        return super().process_view(request, view_func, view_args, view_kwargs)
+
+    def _sent_to_set_up(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path.startswith("/api/"):
+            return JsonResponse({"code": "second_factor_required", "message": OWES}, status=403)
+        to = reverse("second_factor")
+        return HttpResponseClientRedirect(to) if is_partial(request) else redirect(to)
 
     def handle_no_permission(  # type: ignore[override]  # as annotated, it could only redirect
         self, request: HttpRequest, view_func: Any
@@ -115,19 +201,13 @@ class Logout(LogoutView):
         return (company.ended_there(request, kept) if kept else None) or answer
 
 
-class PasswordForm(PortalForm):
-    """Old and new password."""
+class CurrentPasswordForm(PortalForm):
+    """One's current password; a wrong one counts as at the sign-in."""
 
     old_password = forms.CharField(
         label="Current password",
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
         strip=False,
-    )
-    password = forms.CharField(
-        label="New password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        strip=False,
-        help_text="At least 12 characters, and not a common password.",
     )
 
     def __init__(self, *args: Any, user: User, attempt: Attempt, **kwargs: Any) -> None:
@@ -140,6 +220,17 @@ class PasswordForm(PortalForm):
             self.attempt.refuse()
             raise forms.ValidationError("This is not your current password.")
         return typed
+
+
+class PasswordForm(CurrentPasswordForm):
+    """Old and new password."""
+
+    password = forms.CharField(
+        label="New password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        strip=False,
+        help_text="At least 12 characters, and not a common password.",
+    )
 
 
 @never_cache
@@ -200,6 +291,7 @@ def profile(request: HttpRequest, user: User) -> HttpResponseBase:
             "memberships": memberships,
             "providers": settings.PORTAL_PROVIDERS.values(),
             "connected": set(user.identities.values_list("provider", flat=True)),
+            "has_second_factor": promises.has_second_factor(user),
         },
     )
 

@@ -110,6 +110,7 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
             button="Set password",
             said="The password is set. All earlier sessions and API tokens have ended.",
         ),
+        *_second_factor_of(user, found),
         _tokens_of(user, found),
         *_identities_of(user, found),
         _standing_of(user, found),
@@ -121,6 +122,25 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
         sections=sections,
         crumbs=crumbs(("People and roles", "setup_people")),
     )
+
+
+def _second_factor_of(user: User, found: User) -> list[Section]:
+    """Of somebody else who has one; one's own is removed on its page."""
+    if found == user or not promises.has_second_factor(found):
+        return []
+    section = Section(
+        key="second_factor",
+        title="Second factor",
+        text="After the password, a code of an app is asked for. Remove it only if you are sure "
+        "that this person asks you to: they are told, and all of finance is if they belong to it.",
+        form=ReasonForm,
+        do=lambda typed: promises.remove_second_factor(user, user=found, **typed),
+        button="Remove the second factor",
+        said="A password alone opens this account again. All earlier sessions and API tokens have "
+        "ended.",
+        is_danger=True,
+    )
+    return [section]
 
 
 def _tokens_of(user: User, found: User) -> Section:

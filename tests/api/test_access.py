@@ -181,6 +181,7 @@ def test_user_names_cannot_be_guessed_by_giving_roles(people):
         ("put", "users/olga/password", {"password": "other good words 8"}),
         ("post", "users/olga/deactivate", {"reason": "left"}),
         ("post", "users/olga/reactivate", {"reason": "back"}),
+        ("post", "users/olga/remove-second-factor", {"reason": "lost"}),
         ("delete", "users/olga/tokens/1", None),
         ("post", "members", {"username": "olga", "role": "finance"}),
         ("delete", "members/1", None),

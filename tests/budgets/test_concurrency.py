@@ -14,10 +14,12 @@ from budgets.errors import PortalError, Rejected
 from budgets.models import Budget, BudgetRevision, SavedView
 from budgets.plan import RevisionDraft
 from budgets.selectors import fleet_grid
-from budgets.services import revise_budget, saved_views
+from budgets.services import revise_budget, saved_views, second_factor
 from budgets.services.budget import revisions
 from budgets.services.guards import save_checked
+from budgets.services.second_factor import use_code
 from tests.builders import SmallFleet, line, small_fleet
+from tests.second_factors import set_up
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
@@ -104,3 +106,19 @@ def test_a_person_saves_two_views_of_one_name_once(fleet: SmallFleet, monkeypatc
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Rejected", "SavedView"]
     (refused,) = (outcome for outcome in outcomes if isinstance(outcome, Rejected))
     assert "already have a view" in str(refused)
+
+
+@pytest.mark.parametrize("kind", ["app", "recovery"])
+def test_one_code_at_two_doors_opens_one(fleet: SmallFleet, monkeypatch, kind: str):
+    app = set_up(fleet.owner)
+    code = app.code() if kind == "app" else app.recovery[0]
+    whole = second_factor._plain if kind == "recovery" else second_factor._step_of
+
+    def slowly(*given: Any) -> Any:
+        found = whole(*given)
+        time.sleep(0.4)
+        return found
+
+    monkeypatch.setattr(second_factor, whole.__name__, slowly)
+    outcomes = at_once(*[lambda: use_code(fleet.owner, code=code)] * 2)
+    assert sorted(map(bool, outcomes)) == [False, True]

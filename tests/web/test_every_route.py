@@ -61,7 +61,10 @@ ELSEWHERE = {
 # Whose answer to a GET is nobody's secret.
 OPEN = {"login/", "healthz", "readyz"}
 # What everybody may do, with what is their own.
-OWN = {"logout/", "password/", "profile/", "tokens/", "login/", "exports/", "api/v1/login"}
+OWN = {
+    *("logout/", "password/", "profile/", "second-factor/", "tokens/", "login/", "exports/"),
+    "api/v1/login",
+}
 # What everybody signed in may read: the prices of all.
 SHARED = {"api/v1/rate-cards/<int:pk>", "billing/rates/<int:key>/"}
 # Its examples have names.

@@ -91,7 +91,8 @@ def approve(actor: User | None, *, author_id: int | None, deed: str) -> Approval
 
 
 HELD: Final = (
-    "somebody gave you the finance role, set your password or reactivated you less than a day ago"
+    "somebody gave you the finance role, set your password, removed your second factor or "
+    "reactivated you less than a day ago"
 )
 
 

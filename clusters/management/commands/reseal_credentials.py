@@ -1,4 +1,4 @@
-"""Seals every stored credential with the newest key in PORTAL_CREDENTIAL_KEYS."""
+"""Seals all that is stored sealed with the newest key in PORTAL_CREDENTIAL_KEYS."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ class Command(BaseCommand):
     """Put a new key first, run this, take the old key away."""
 
     help = (
-        "Encrypt every stored credential with the newest key of PORTAL_CREDENTIAL_KEYS. After "
-        "that, older keys can be removed."
+        "Encrypt every stored credential, and the secrets of second factors, with the newest key "
+        "of PORTAL_CREDENTIAL_KEYS. After that, older keys can be removed."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """All of them, or none."""
         try:
-            count = reseal_credentials(None)
+            clusters, people = reseal_credentials(None)
         except SealBroken as error:
             raise CommandError(error.message) from error
         self.stdout.write(
-            f"The credentials of {count} clusters are now encrypted with the newest key."
+            f"The credentials of {clusters} clusters and the second factors of {people} people are "
+            "now encrypted with the newest key."
         )

@@ -7,17 +7,18 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from budgets.services import broken_second_factors
 from clusters import services
 from portal import checks
 
 
 def _unreadable() -> list[str]:
-    """Of credentials that the keys do not open; nothing where there is no database to ask yet."""
+    """Of what no key opens; nothing where there is no database to ask yet."""
     try:
-        broken = services.broken_credentials()
+        broken = services.broken_credentials(), broken_second_factors()
     except DatabaseError:
         return []
-    return [services.words_of_broken(broken)] if broken else []
+    return [services.words_of_broken(*broken)] if any(broken) else []
 
 
 class Command(BaseCommand):
