@@ -13,6 +13,7 @@ from typing import Any
 
 from budgets.models import Flavor
 from clusters.documents.labels import HOSTNAME
+from clusters.documents.numbers import whole_number
 from clusters.jobs.workloads import assignments_of
 from clusters.kueue.workload.placement import parse_placement
 from clusters.models import NodeSight
@@ -82,9 +83,9 @@ def pod_places(shown: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[PodPlace
                 str(assignment.get("name") or ""),
                 placement.levels,
                 tuple(PodsInDomain(each.values, each.count) for each in placement.domains),
-                max(0, assignment.get("count", 0) - placement.count),
+                max(0, (whole_number(assignment.get("count")) or 0) - placement.count),
             )
-            found.append((places, list((assignment.get("flavors") or {}).values())))
+            found.append((places, _flavors(assignment.get("flavors"))))
     if not any(places.levels == (HOSTNAME,) for places, _ in found):
         return tuple(places for places, _ in found)
     levels = _levels(flavor for _, flavors in found for flavor in flavors)
@@ -92,6 +93,13 @@ def pod_places(shown: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[PodPlace
     return tuple(
         _standing(places, next((levels[each] for each in flavors if each in levels), ()), labels)
         for places, flavors in found
+    )
+
+
+def _flavors(told: Any) -> list[str]:
+    """Of a pod set, as its cluster tells them."""
+    return (
+        [each for each in told.values() if isinstance(each, str)] if isinstance(told, dict) else []
     )
 
 

@@ -159,3 +159,38 @@ def test_what_is_not_known_of_a_node_stays_empty_and_what_is_not_listed_is_count
     assert places.domains[-1].values == ("", "", "n9")
     assert places.more == 2
     assert len(places.domains) == DOMAINS_MOST
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"count": "many"},
+        {"count": None, "flavors": None},
+        {"flavors": ["h100"]},
+        {"flavors": {GPU: ["h100"], "cpu": {}}},
+        {"name": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_what_a_cluster_tells_wrongly_beside_it_breaks_no_page(
+    fleet: SmallFleet, clusters: Any, nonsense: dict[str, Any]
+):
+    racks_of(fleet)
+    state = seen(clusters["gpu-east"], "acme-vision", "train", "running")
+    document = admitted(("n0",))
+    document["status"]["admission"]["podSetAssignments"][0] |= nonsense
+    show(state, document)
+    [places] = selectors.workload_detail(fleet.admin, "gpu-east", state.uid).pods
+    assert [(each.name, each.pods) for each in places.domains] == [("n0", 2)]
+    assert places.more == 0
+
+
+@pytest.mark.parametrize("value", [7, None, ["n0"], {"n": 0}], ids=str)
+def test_a_domain_whose_name_is_no_text_is_not_kept(value: Any):
+    document = admitted(("n0",))
+    [assignment] = document["status"]["admission"]["podSetAssignments"]
+    assignment["topologyAssignment"]["slices"][0]["valuesPerLevel"] = [{"universal": value}]
+    kept = kept_of(document)
+    placement = parse_placement(kept) if kept else None
+    assert placement is None or all(isinstance(each.domain, str) for each in placement.domains)
