@@ -82,7 +82,8 @@ class BeatLease:
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, name: str) -> None:
-        self._name, self._holder = name[-250:], f"{name[-250:]} {uuid.uuid4().hex}"
+        self.name = name[-250:]
+        self._holder = f"{self.name} {uuid.uuid4().hex}"
         self._until = self._ask_at = float("-inf")
         self._is_first = self._has_sent = True
         self._is_asking = False
@@ -118,7 +119,7 @@ class BeatLease:
 
         is_ours = Q(holder=self._holder)
         if self._is_first:
-            is_ours |= Q(holder__startswith=f"{self._name} ")
+            is_ours |= Q(holder__startswith=f"{self.name} ")
         is_over = Q(renewed_at__lt=Now() - timedelta(seconds=LEASE_S))
         ours: dict[str, Any] = {"holder": self._holder, "renewed_at": Now()}
         self._is_asking = True
@@ -167,7 +168,10 @@ class OneOfMany(SteadyScheduler):
         sends = self.lease.is_held()
         if sends != self._sends:
             self._sends = sends
-            log.info("beat_sends" if sends else "beat_waits")
+            if sends:
+                log.info("beat_sends", lease=self.lease.name)
+            else:
+                log.info("beat_waits", lease=self.lease.name)
         return super().tick(*args, **kwargs) if sends else RENEW_S / 3
 
     def apply_async(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
