@@ -18,6 +18,7 @@ from budgets.models import Discrepancy, Statement, User
 from budgets.selectors import attention
 from budgets.selectors.billing import month_at, visible_discrepancies, visible_statements
 from budgets.selectors.usage.labels import kept_labels
+from budgets.spending import QueueEffect
 from clusters import selectors as seen
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -75,7 +76,9 @@ def _budgets(user: User, roles: selectors.RoleSet) -> Iterator[Step]:
             + (", and accept it whole, in part or until a date." if roles.is_admin else "."),
             reverse("decide" if roles.is_admin else "revision", args=place),
         )
-    for state in attention.caps_that_tell(user)[:1]:
+    caps = attention.caps_that_tell(user)
+    # One that keeps jobs from something shows more than one that only tells.
+    for state in sorted(caps, key=lambda cap: cap.verdict.effect == QueueEffect())[:1]:
         yield Step(
             "A cap that was reached",
             "The cap on spending says what it counts, what it does now, and how to lift it.",

@@ -228,7 +228,7 @@ def cap(cast: Cast) -> None:
         page.reload()
         return "Jobs borrow nothing beyond the committed" in page.locator(".headline").inner_text()
 
-    eventually(holds, seconds=120, why="the cap is weighed once a minute")
+    eventually(holds, seconds=120, why=page.locator("main").inner_text)
     finance.shows("cap")
     finance.windows["desk"].open("/")
     expect(page.locator("#needs")).to_contain_text("Protein folding has used")
