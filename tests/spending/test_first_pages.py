@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -9,9 +12,10 @@ from budgets import services
 from budgets.models import Role, User
 from budgets.selectors.attention import caps_that_tell
 from budgets.services.alerts import raise_alerts
-from budgets.services.spending import settle_spending
+from budgets.services.spending import RuleDraft, create_spend_rule, settle_spending
 from tests.builders import PASSWORD, SmallFleet
-from tests.spending.conftest import at, ruled, running
+from tests.factories import IntervalFactory
+from tests.spending.conftest import at, hours, ruled, running
 
 
 def page(user: User, address: str = "/") -> str:
@@ -59,3 +63,25 @@ def test_caps_of_others_are_told_to_nobody(fleet: SmallFleet):
         assert caps_that_tell(fleet.owner)
         assert not caps_that_tell(stranger)
         assert "of its cap" not in page(stranger)
+
+
+def test_the_tour_leads_to_a_cap_that_acts_before_one_that_only_tells(
+    fleet: SmallFleet, settings: Any
+):
+    settings.PORTAL_DEMO = True
+    for workspace in (fleet.vision, fleet.speech):
+        IntervalFactory(workspace=workspace, start=hours(0), end=None, gpus=16, state="open")
+    ruled(fleet, 10, action="drop_to_floor")
+    create_spend_rule(
+        fleet.admin,
+        workspace=fleet.speech,
+        draft=RuleDraft(amount=Decimal(2), unit="gpu_hours", window="day", action="warn"),
+        reason="the fuller one",
+    )
+    with at(1.675):
+        settle_spending()
+        fullest, other = caps_that_tell(fleet.admin)
+        assert fullest.rule.budget.workspace == fleet.speech
+        tour = page(fleet.finance, "/tour/")
+    assert f"/workspaces/{other.rule.budget.workspace.namespace}/spend/" in tour
+    assert f"/workspaces/{fleet.speech.namespace}/spend/" not in tour
