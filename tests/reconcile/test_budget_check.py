@@ -128,7 +128,7 @@ def test_a_job_that_races_is_rejected_and_the_raise_brings_it_back(space, cluste
             ),
             why=seen(cluster, "train"),
         )
-        assert "spend rule" in condition(manager.workload_of("train"), "Evicted")["message"]
+        assert "spend cap" in condition(manager.workload_of("train"), "Evicted")["message"]
         assert SpendEffect.objects.get().stop_policy == "Hold", "quota sync stops the queue, too"
         change_spend_rule(space.owner, rule=rule, amount=Decimal(20), reason="topped up")
         hand.settle_now()

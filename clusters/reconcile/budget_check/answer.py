@@ -20,11 +20,11 @@ from clusters.reconcile.reactivation import is_active, reactivation, was_rejecte
 from clusters.reconcile.runtime.writer import Verb, Write
 
 HELD_BACK: Final = (
-    "A spend rule of this budget is reached. The job starts again by itself when the cap is "
+    "A spend cap of this budget is reached. The job starts again by itself when the cap is "
     "raised or its next window begins."
 )
-LET_IN: Final = "Within the spend rules of its budget."
-RUNS: Final = "It ran before a spend rule was set."
+LET_IN: Final = "Within the spend caps of its budget."
+RUNS: Final = "It ran before a spend cap was set."
 NOT_REJECTED: Final = "The cap allows it again."
 
 
@@ -96,10 +96,10 @@ def activation(check: Document, *, controller: str, now: datetime) -> Write | No
     if spec.get("controllerName") != controller or check["metadata"].get("deletionTimestamp"):
         return None
     if spec.get("parameters"):
-        text = "This check takes no parameters: its spend rules are set in the portal."
+        text = "This check takes no parameters: its spend caps are set in the portal."
         wanted = Condition("Active", False, "BadParametersRef", text)
     else:
-        wanted = Condition("Active", True, "Active", "The portal answers by its spend rules.")
+        wanted = Condition("Active", True, "Active", "The portal answers by its spend caps.")
     conditions = with_conditions(check, [wanted], now=now)
     if conditions == conditions_of(check):
         return None
