@@ -41,8 +41,8 @@ CALLS: dict[str, Callable[[KubeClient], object]] = {
 
 
 @contextmanager
-def server(talk: Talk) -> Iterator[KubeClient]:
-    """A client of a server that answers each request with ``talk(peer, request)``."""
+def speaking(talk: Talk) -> Iterator[str]:
+    """A server that answers each request with ``talk(peer, request)``; yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -57,13 +57,21 @@ def server(talk: Talk) -> Iterator[KubeClient]:
                 talk(peer, request)
 
     threading.Thread(target=serve, daemon=True).start()
-    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    client = KubeClient.from_connection(Connection(address), read_timeout_s=2.0)
     try:
-        yield client
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        client.close()
         listener.close()
+
+
+@contextmanager
+def server(talk: Talk) -> Iterator[KubeClient]:
+    """A client of a server that answers each request with ``talk(peer, request)``."""
+    with speaking(talk) as address:
+        client = KubeClient.from_connection(Connection(address), read_timeout_s=2.0)
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 def whole(body: bytes, *headers: str, status: str = "200 OK") -> bytes:

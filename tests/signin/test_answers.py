@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from django.test import Client
 
 from portal import oidc
+from tests.kube.test_hostile_server import speaking
 from tests.signin.test_pages import CORP
 
 pytestmark = pytest.mark.django_db
@@ -28,26 +28,13 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 @contextmanager
 def provider(settings: Any, talk: Talk) -> Iterator[str]:
     """One that answers whatever is asked by ``talk``; yields its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                peer, _ = listener.accept()
-                threading.Thread(target=speak, args=(peer,), daemon=True).start()
+    def answer(peer: socket.socket, request: bytes) -> None:
+        talk(peer)
 
-    def speak(peer: socket.socket) -> None:
-        with peer, suppress(OSError):
-            peer.recv(65_536)
-            talk(peer)
-
-    threading.Thread(target=serve, daemon=True).start()
-    issuer = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    settings.PORTAL_PROVIDERS = {"corp": replace(CORP, issuer=issuer)}
-    try:
+    with speaking(answer) as issuer:
+        settings.PORTAL_PROVIDERS = {"corp": replace(CORP, issuer=issuer)}
         yield issuer
-    finally:
-        listener.close()
 
 
 def whole(body: bytes, *headers: bytes) -> bytes:

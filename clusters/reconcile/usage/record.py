@@ -251,6 +251,8 @@ def payload_of(document: Document, *, gpu_resources: Collection[str]) -> dict[st
 
 def _placed(assignment: Document | None) -> Document | None:
     """Where the pods of a pod set are, in its first domains; None where that cannot be read."""
+    if assignment is None:  # as nearly always, and this is asked for each event
+        return None
     try:
         placement = parse_placement(assignment)
         if placement is None or len(placement.domains) <= DOMAINS_MOST:
