@@ -58,11 +58,15 @@ def test_only_the_status_of_an_answer_is_read():
     assert sent[0] < 20 * 1024 * 1024
 
 
-def test_a_receiver_that_answers_a_byte_at_a_time_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b"HTT"], ids=["headers", "status"])
+def test_a_receiver_that_answers_a_byte_at_a_time_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, head: bytes
+):
+    """Whatever the cut interrupts, the time is what is named."""
     monkeypatch.setattr(posting, "DEADLINE_S", 1.0)
 
     def slow(peer: socket.socket) -> None:
-        peer.sendall(b"HTTP/1.1 200 OK\r\n")
+        peer.sendall(head)
         for _ in range(300):
             peer.sendall(b"x")
             time.sleep(0.1)

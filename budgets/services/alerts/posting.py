@@ -45,8 +45,8 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], allows_private: b
     address = _checked_address(host, port, allows_private=allows_private)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     sent = {**headers, "Host": host if parts.port is None else f"{host}:{parts.port}"}
-    try:
-        with _pool(parts.scheme, address, port, host) as pool, _deadline(pool) as is_over:
+    with _pool(parts.scheme, address, port, host) as pool, _deadline(pool) as is_over:
+        try:
             status = pool.urlopen(
                 "POST",
                 target,
@@ -56,12 +56,18 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], allows_private: b
                 retries=False,
                 preload_content=False,
             ).status
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise PostFailed(f"no answer from {host} ({type(error).__name__})") from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if is_over.is_set():
+                raise _too_slow(host) from error
+            raise PostFailed(f"no answer from {host} ({type(error).__name__})") from error
     if is_over.is_set():
-        raise PostFailed(f"{host} did not answer within {DEADLINE_S:.0f} s")
+        raise _too_slow(host)
     if not 200 <= status < 300:
         raise PostFailed(f"{host} answered with status {status}")
+
+
+def _too_slow(host: str) -> PostFailed:
+    return PostFailed(f"{host} did not answer within {DEADLINE_S:.0f} s")
 
 
 def is_public(address: str) -> bool:
