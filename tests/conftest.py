@@ -20,7 +20,7 @@ from tests.secrets import WATCH, listen, watch
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
 # How long an example takes says how much else the machine does.
-settings.register_profile("lanes")
+settings.register_profile("lanes", deadline=None)
 settings.load_profile("lanes")
 API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
 

@@ -48,7 +48,6 @@ UNIT_TESTS = (
     "tests/ledger",
     "tests/manifests",
     "tests/reconcile",
-    "tests/shadow",
     "tests/spending",
     "tests/stories",
 )
