@@ -2,7 +2,7 @@
 
 SQLite changes a table by building it anew, which drops its triggers and fails on those of other
 tables that name it. So no migration makes them: they are taken off before a migrate and put on
-after it. PostgreSQL has its own, in migrations.
+after it. PostgreSQL has its own, in a migration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 SQL = Path(__file__).parent.parent / "migrations" / "sql" / "closed_periods_sqlite.sql"
 PREFIX = "closed_"
-LAST_TABLE = "budgets_proposal"
+A_TABLE = "budgets_proposal"  # one migration makes all of them
 
 
 def create_triggers(connection: BaseDatabaseWrapper) -> None:
@@ -23,7 +23,7 @@ def create_triggers(connection: BaseDatabaseWrapper) -> None:
     if connection.vendor != "sqlite":
         return
     drop_triggers(connection)
-    if LAST_TABLE not in connection.introspection.table_names():
+    if A_TABLE not in connection.introspection.table_names():
         return
     with connection.cursor() as cursor:
         for statement in SQL.read_text().split("-- next\n"):
