@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from budgets import selectors
 from budgets import services as promises
 from budgets.models import (
     Account,
@@ -101,10 +100,6 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
         ],
         empty="There is no adjustment yet.",
         form=AdjustmentForm if may_write else None,
-        arguments={
-            "accounts": selectors.visible_accounts(user),
-            "workspaces": selectors.visible_workspaces(user),
-        },
         do=propose,
         button="Propose an adjustment",
         said="It waits for somebody else's approval.",
@@ -272,7 +267,6 @@ def _account_terms(user: Any) -> Section:
         ],
         empty="Every account is billed in UTC months.",
         form=TermsForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: actions.set_billing_terms(user, **typed),
         button="Set the terms of an account",
     )
@@ -299,10 +293,7 @@ def _invoice_details(user: User, chosen: str) -> Section:
         ],
         empty="No account has invoice details yet.",
         form=InvoiceForm,
-        arguments={
-            "accounts": selectors.visible_accounts(user),
-            "initial": {"account": chosen, **details},
-        },
+        arguments={"initial": {"account": chosen, **details}},
         do=lambda typed: actions.set_invoice_details(user, **typed),
         button="Set the details of an account",
     )
@@ -342,7 +333,6 @@ def _time_series(user: Any) -> Section:
         ],
         empty="No flavor has a time series.",
         form=SeriesForm,
-        arguments={"flavors": selectors.visible_flavors(user)},
         do=lambda typed: actions.record_spot_prices(
             user, **typed, currency=read.portal_currency() or "EUR"
         ),
