@@ -217,7 +217,7 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
     """Where a line comes from: its prices, its days, the hours and workloads of one day."""
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
-    day = asked_day(request, "day")
+    day = asked_day(request)
     trace = read.line_trace(paper, line, day=day)
     steps = price_steps(line)
     context = {

@@ -26,7 +26,7 @@ from budgets.selectors import billing as read
 from budgets.selectors.approvals import installation
 from budgets.services import billing as actions
 from portal.bounds import REASON
-from portal.web.approvals import PROPOSED, Approving
+from portal.web.approvals import PROPOSED, Approving, DecisionForm
 from portal.web.forms import (
     ChoosingForm,
     CurrencyField,
@@ -113,12 +113,6 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     )
 
 
-class ApprovalForm(PortalForm):
-    """Approve, or decline with a reason."""
-
-    reason = ReasonField(required=False, help_text="Needed to decline it.", **REASON)
-
-
 @page("GET", "POST")
 def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One adjustment, and its decision by somebody else than its proposer."""
@@ -129,7 +123,7 @@ def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     return form_page(
         request,
         "billing/adjustment.html",
-        ApprovalForm(typed(request)),
+        DecisionForm(typed(request)),
         lambda given: actions.decide_adjustment(
             user,
             adjustment=row,

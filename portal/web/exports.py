@@ -20,7 +20,6 @@ from budgets.selectors.exports.rows import dataset_table
 from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.plans import request_export
-from budgets.services.exports.runs import spool_path
 from portal.downloads import send_file
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import polled, render
@@ -145,14 +144,7 @@ def export(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase
 @page()
 def export_file(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase:
     """The file, whole or from where a download stopped."""
-    found = reads.export_file_for(user, export_id)
-    return send_file(
-        request,
-        spool_path(found),
-        name=found.file_name,
-        content_type=found.content_type,
-        etag=found.sha256,
-    )
+    return send_file(request, reads.export_file_for(user, export_id))
 
 
 @page()

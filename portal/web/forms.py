@@ -164,6 +164,14 @@ def radio(label: str, *, help_text: str = "", **words: str) -> forms.ChoiceField
     )
 
 
+class PasswordField(forms.CharField):
+    """A password, as it was typed; ``knows`` says to browsers whether it is one that exists."""
+
+    def __init__(self, *, knows: str = "new-password", **kwargs: Any) -> None:
+        widget = forms.PasswordInput(attrs={"autocomplete": knows})
+        super().__init__(widget=widget, strip=False, **kwargs)
+
+
 class GpuField(forms.IntegerField):
     """Whole GPUs."""
 

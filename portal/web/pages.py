@@ -241,14 +241,14 @@ def in_order(rows: Iterable[Row], sort: str, keys: Mapping[str, Callable[[Row], 
 DAY: Final = DayField(required=False, input_formats=["%Y-%m-%d"])
 
 
-def asked_day(request: HttpRequest, name: str) -> date | None:
-    """A day of the address; None where it asks for none.
+def asked_day(request: HttpRequest) -> date | None:
+    """The day that the address asks for; None where it asks for none.
 
     Raises:
         Http404: it is no day, or one of which there cannot be a book.
     """
     try:
-        day: date | None = DAY.clean(request.GET.get(name, ""))
+        day: date | None = DAY.clean(request.GET.get("day", ""))
     except ValidationError as error:
         raise Http404 from error
     return day

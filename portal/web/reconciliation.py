@@ -54,7 +54,7 @@ class DayForm(PortalForm):
 @page()
 def reconciliation(request: HttpRequest, user: User) -> HttpResponseBase:
     """One day of one cluster by hour and flavor, and every discrepancy."""
-    day = asked_day(request, "day")
+    day = asked_day(request)
     found = read.reconciliation(user, cluster=request.GET.get("cluster", ""), day=day)
     form = DayForm(initial={"cluster": found.cluster, "day": found.day})
     names = seen.cluster_names()

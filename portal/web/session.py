@@ -37,7 +37,7 @@ from portal.signin import (
     ticket_of,
 )
 from portal.web import company, errors
-from portal.web.forms import PortalForm
+from portal.web.forms import PasswordField, PortalForm
 from portal.web.htmx import is_htmx, is_partial, render
 from portal.web.pages import form_page, page, typed
 
@@ -208,11 +208,7 @@ class Logout(LogoutView):
 class CurrentPasswordForm(PortalForm):
     """One's current password; a wrong one counts as at the sign-in."""
 
-    old_password = forms.CharField(
-        label="Current password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-        strip=False,
-    )
+    old_password = PasswordField(label="Current password", knows="current-password")
 
     def __init__(self, *args: Any, user: User, attempt: Attempt, **kwargs: Any) -> None:
         self.user, self.attempt = user, attempt
@@ -229,11 +225,8 @@ class CurrentPasswordForm(PortalForm):
 class PasswordForm(CurrentPasswordForm):
     """Old and new password."""
 
-    password = forms.CharField(
-        label="New password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        strip=False,
-        help_text="At least 12 characters, and not a common password.",
+    password = PasswordField(
+        label="New password", help_text="At least 12 characters, and not a common password."
     )
 
 
@@ -346,15 +339,15 @@ def _picture(address: str) -> SafeString:
     return mark_safe(drawn)  # noqa: S308  made here, of numbers alone
 
 
+def _zones() -> list[tuple[str, str]]:
+    names = sorted(name for name in zoneinfo.available_timezones() if "/" in name)
+    return [(name, name) for name in ("UTC", *names)]
+
+
 class ProfileForm(PortalForm):
     """How the reader sees times."""
 
-    time_zone = forms.ChoiceField(label="Time zone", choices=[])
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = sorted(name for name in zoneinfo.available_timezones() if "/" in name)
-        self.part("time_zone").choices = [(n, n) for n in ("UTC", *names)]
+    time_zone = forms.ChoiceField(label="Time zone", choices=_zones)
 
 
 @page("GET", "POST")

@@ -8,7 +8,6 @@ from string import Formatter
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import QuerySet
 from django.forms import BoundField
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -60,7 +59,8 @@ class Section:
         is_open: The form is open at once.
         is_folded: The form opens on demand, as one under a table or a dangerous one does.
         numbers: Those of the columns that stand at the right, digit under digit.
-        remove: What a row's button does with one of ``removable``; raises Rejected.
+        removable: Queryset of those that a row's button removes.
+        remove: What the button does with one of them; raises Rejected.
     """
 
     key: str
@@ -80,7 +80,7 @@ class Section:
     numbers: Sequence[str] = ()
     rows: Sequence[Row] = ()
     empty: str = ""
-    removable: QuerySet[Any] | None = None
+    removable: Any = None
     remove: Callable[[Any], Any] | None = None
     remove_label: str = "Remove"
     removed: str = "Removed."
@@ -89,7 +89,7 @@ class Section:
     def bind(self, request: HttpRequest, typed: Any = None) -> PortalForm:
         """Make its form, filled with what was typed, for whoever asks."""
         assert self.form is not None
-        reader = {"user": request.user} if issubclass(self.form, ChoosingForm) else {}
+        reader: Any = {"user": request.user} if issubclass(self.form, ChoosingForm) else {}
         self.bound = self.form(typed, auto_id=f"id_{self.key}_%s", **reader, **self.arguments)
         return self.bound
 
