@@ -1,19 +1,21 @@
-"""Clusters: health of each in a row; one with its objects, drift, rights and switches."""
+"""Clusters: health of each in a row; one with its objects, drift, rights, switches and work."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
 from budgets import selectors
 from budgets.errors import Rejected
-from budgets.models import Proposal, User
+from budgets.models import Operation, Proposal, User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.selectors.configured import notes_of, settings_of
@@ -290,3 +292,18 @@ def cluster_preflight(request: HttpRequest, user: User, slug: str) -> HttpRespon
     found = seen.cluster_for(user, slug)
     operation = enforcement.start_preflight(user, cluster=found)
     return redirect("operation", operation_id=operation.pk)
+
+
+@page()
+def operation(request: HttpRequest, user: User, operation_id: uuid.UUID) -> HttpResponseBase:
+    """Long work, for who started it and for admins; the page stops asking when it has ended."""
+    scope = Q() if selectors.roles_of(user).is_admin else Q(started_by=user)
+    found = get_object_or_404(Operation.objects.filter(scope), pk=operation_id)
+    kind, _, name = found.subject.partition(":")
+    context = {
+        "operation": found,
+        "is_running": found.state == Operation.State.RUNNING,
+        "about": name or found.subject,
+        "cluster": name if kind == "cluster" else "",
+    }
+    return polled(request, "operations/operation.html", context, partial="progress")

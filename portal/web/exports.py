@@ -21,6 +21,7 @@ from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.plans import request_export
 from portal.downloads import send_file
+from portal.web.context import account_names
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import polled, render
 from portal.web.pages import page
@@ -67,8 +68,7 @@ class ExportForm(PortalForm):
     def __init__(self, *args: Any, user: Any, dataset: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.part("zone").choices = [(zone, zone) for zone in reads.billing_zones()]
-        accounts = selectors.visible_accounts(user, include_archived=True)
-        offer_names(self.part("account"), dict(accounts.values_list("slug", "name")))
+        offer_names(self.part("account"), account_names(user))
         offer_names(self.part("workspace"), selectors.workspace_names(user))
         self.part("columns").choices = [
             (column.name, f"{column.name}: {column.help}" if column.help else column.name)

@@ -120,7 +120,7 @@ class Command(BaseCommand):
         with transaction.atomic():
             self.quota(begin, merged(CAPACITY) if is_one else CAPACITY)
             for row in WORKSPACES:
-                self.promise(begin, *row)
+                self.promise(begin, row)
             self.money(begin)
         late = write_history(
             tenants=tuple(self.tenants()),
@@ -233,17 +233,10 @@ class Command(BaseCommand):
             )
 
     def promise(
-        self,
-        begin: datetime,
-        account: str,
-        slug: str,
-        name: str,
-        home: str,
-        committed: int,
-        ceiling: int,
-        preferred: str | None,
+        self, begin: datetime, row: tuple[str, str, str, str, int, int, str | None]
     ) -> None:
         """What a workspace was promised when the history began."""
+        account, slug, _, home, committed, ceiling, preferred = row
         workspace = Workspace.objects.get(namespace=f"{account}-{slug}")
         services.revise_budget(
             None,  # the portal itself: the history was before it was
