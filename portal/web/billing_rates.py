@@ -248,8 +248,6 @@ def rate_card(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
         "activate": Deed(activate, PROPOSED, form),
         "withdraw": Deed(withdraw, f"Card {card} is withdrawn.", withdrawal),
     }
-    if request.method == "POST":
-        require_finance(user)
     if answer := pressed(request, deeds, to=reverse("rates")):
         return answer
     is_proposed = card.state == RateCard.State.PROPOSED

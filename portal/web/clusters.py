@@ -209,7 +209,6 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
         to=reverse("clusters") if is_farewell else reverse("cluster", args=[slug]),
         context=lambda: {
             "row": detail.row,
-            "detail": detail,
             "what": what,
             "change": change,
             "stake": seen.worker_at_stake(slug) if is_farewell else None,

@@ -90,7 +90,6 @@ def exports(request: HttpRequest, user: User) -> HttpResponseBase:
         "form": form,
         "exports": reads.visible_exports(user)[:SHOWN],
         "plans": reads.visible_export_plans(user),
-        "shown": SHOWN,
     }
     if request.method == "POST" and form.is_valid():
         if "preview" in request.POST:

@@ -60,7 +60,7 @@ class OfferedField(forms.ChoiceField):
     def __init__(
         self, *, empty_label: str = "", is_typed_of_many: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(required=not empty_label, **kwargs)
+        super().__init__(**{"required": not empty_label, **kwargs})
         self.nothing = [("", empty_label)] if empty_label else []
         self.is_typed_of_many = is_typed_of_many
         self.things: Offer = {}

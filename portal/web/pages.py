@@ -143,16 +143,21 @@ def pressed(
 ) -> HttpResponseBase | None:
     """Do what the button says that was pressed; None when none was, or its form has a fault.
 
+    One of finance presses it: such buttons move money.
+
     Args:
         request: Its POST names the deed.
         deeds: By the value of the button.
         to: Where to go then.
 
     Raises:
+        PermissionDenied: For every role but finance.
         Http404: There is no such button.
     """
     if request.method != "POST":
         return None
+    user: Any = request.user
+    require_finance(user)
     deed = deeds.get(request.POST.get("deed", ""))
     if deed is None:
         raise Http404

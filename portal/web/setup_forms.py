@@ -70,11 +70,9 @@ class LabelForm(ReasonForm):
 class OwnerForm(PortalForm):
     """Who is to own a workspace."""
 
-    user = OfferedField(label="Person", is_typed_of_many=True, empty_label="choose a person")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("user").required = True
+    user = OfferedField(
+        label="Person", is_typed_of_many=True, empty_label="choose a person", required=True
+    )
 
 
 class WorkspaceForm(WorkspaceEditForm):

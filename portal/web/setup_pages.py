@@ -186,6 +186,7 @@ def list_page(
     headline: str,
     columns: Sequence[str],
     rows: Sequence[Row],
+    form: type[PortalForm] | None,
     empty: str = "",
     heading: str = "",
     guide: str = "",
@@ -200,15 +201,18 @@ def list_page(
         headline: What this page is for, in a sentence.
         columns: Headings of the table.
         rows: Of the table.
+        form: Adds one; None where nothing can be added.
         empty: What is said instead of an empty table.
         heading: Of the table, where it is not the page's.
         guide: As for :func:`sections_page`.
         new: Of the :class:`Section` whose form adds one.
     """
     sections = [
-        Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty),
-        Section(key="new", title=f"New {what}", button=f"Add {what}", **new),
+        Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty)
     ]
+    if form is not None:
+        new |= {"form": form, "button": f"Add {what}"}
+        sections.append(Section(key="new", title=f"New {what}", **new))
     return sections_page(
         request, title=title, headline=headline, sections=sections, crumbs=crumbs(), guide=guide
     )

@@ -211,9 +211,12 @@ def _standing_of(user: User, found: User) -> Section:
 def groups(request: HttpRequest, user: User) -> HttpResponseBase:
     """All rules, and a new one."""
     has_provider = bool(settings.PORTAL_PROVIDERS)
-    rules = Section(
-        key="list",
-        title="Rules",
+    return list_page(
+        request,
+        what="rule",
+        title="Groups of the company",
+        heading="Rules",
+        headline="Everybody in a group there has the role here, from one sign-in to the next.",
         columns=("Group", "Of", "Role", "Holds for", "Since"),
         rows=[
             Row(
@@ -227,21 +230,9 @@ def groups(request: HttpRequest, user: User) -> HttpResponseBase:
             for row in group_rules()
         ],
         empty="There is no rule yet, so no group gives a role." if has_provider else _NONE,
-    )
-    new = Section(
-        key="new",
-        title="New rule",
-        form=setup_forms.GroupRuleForm,
+        form=setup_forms.GroupRuleForm if has_provider else None,
         do=lambda typed: promises.add_group_rule(user, **typed),
-        button="Add rule",
         said="Everybody in {group} has the role from their next sign-in on.",
-    )
-    return sections_page(
-        request,
-        title="Groups of the company",
-        headline="Everybody in a group there has the role here, from one sign-in to the next.",
-        sections=[rules, new] if has_provider else [rules],
-        crumbs=crumbs(),
     )
 
 

@@ -37,6 +37,7 @@ from portal.web import (
 
 WORKSPACE = "workspaces/<slug:namespace>/"
 CLUSTER = "clusters/<slug:slug>/"
+STATEMENT = "billing/statements/<int:key>/"
 
 urlpatterns: list[URLPattern] = [
     path("", workspaces.home, name="home"),
@@ -94,13 +95,9 @@ urlpatterns: list[URLPattern] = [
     path("alerts/", alerts.alerts, name="alerts"),
     path("billing/", billing.billing, name="billing"),
     path("billing/months/<slug:name>/", billing.period, name="billing_period"),
-    path("billing/statements/<int:key>/", billing.statement, name="statement"),
-    path("billing/statements/<int:key>/pdf/", billing.statement_file, name="statement_pdf"),
-    path(
-        "billing/statements/<int:key>/lines/<int:position>/",
-        billing.statement_line,
-        name="statement_line",
-    ),
+    path(STATEMENT, billing.statement, name="statement"),
+    path(f"{STATEMENT}pdf/", billing.statement_file, name="statement_pdf"),
+    path(f"{STATEMENT}lines/<int:position>/", billing.statement_line, name="statement_line"),
     path("billing/reconciliation/", reconciliation.reconciliation, name="reconciliation"),
     path("billing/reconciliation/<int:key>/", reconciliation.discrepancy, name="discrepancy"),
     path("billing/rates/", billing_rates.rates, name="rates"),
@@ -127,12 +124,8 @@ urlpatterns: list[URLPattern] = [
     path("setup/accounts/<slug:slug>/", setup.account, name="setup_account"),
     path("setup/accounts/<slug:slug>/weight/", shares.weigh_account, name="weigh_account"),
     path("setup/workspaces/", setup.workspaces, name="setup_workspaces"),
-    path("setup/workspaces/<slug:namespace>/", setup.workspace, name="setup_workspace"),
-    path(
-        "setup/workspaces/<slug:namespace>/weight/",
-        shares.weigh_workspace,
-        name="weigh_workspace",
-    ),
+    path(f"setup/{WORKSPACE}", setup.workspace, name="setup_workspace"),
+    path(f"setup/{WORKSPACE}weight/", shares.weigh_workspace, name="weigh_workspace"),
     path("setup/flavors/", setup.flavors, name="setup_flavors"),
     path("setup/flavors/<slug:slug>/", setup.flavor, name="setup_flavor"),
     path("setup/topologies/", setup_topologies.topologies, name="setup_topologies"),
