@@ -35,7 +35,7 @@ from portal.web.pages import form_page, page, require_admin, typed
 
 TEMPLATE = "budgets/form.html"
 SHORT, LINES = "short", "lines"
-AMOUNTS = ("committed", "ceiling", "lendable")
+AMOUNTS = {"committed": "committed", "ceiling": "burst limit", "lendable": "lend at most"}
 
 
 class BudgetForm(Versioned):
@@ -87,9 +87,9 @@ class BudgetForm(Versioned):
         self.part("home_flavor").choices = choices
         self.part("preferred").choices = [("", "no other flavor"), *choices]
         for flavor in self.flavors:
-            for amount in AMOUNTS:
+            for amount, words in AMOUNTS.items():
                 self.fields[f"{amount}-{flavor.slug}"] = GpuField(
-                    label=f"{flavor.name}, {LABELS[amount]}", required=False
+                    label=f"{flavor.name}, {words}", required=False
                 )
             self.fields[f"order-{flavor.slug}"] = forms.IntegerField(
                 label=f"{flavor.name}: order in which it is tried",
@@ -195,9 +195,6 @@ class BudgetForm(Versioned):
         """Whether "more" has to stand open to show what is wrong."""
         shown = {"committed", "ceiling", "preferred", "__all__", "reason"}
         return bool(set(self.errors) - shown)
-
-
-LABELS = {"committed": "committed", "ceiling": "burst limit", "lendable": "lend at most"}
 
 
 def initial_of(workspace: Workspace, revision: BudgetRevision | None) -> dict[str, Any]:

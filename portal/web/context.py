@@ -104,12 +104,8 @@ def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...
 
 def _entry(request: HttpRequest, title: str, name: str, count: int = 0) -> MenuEntry:
     url = reverse(name)
-    if name in ("home", "fleet"):
-        is_current = request.path == url
-    elif name == "billing":
-        is_current = request.path.startswith(url) and not request.path.startswith(
-            reverse("approvals")
-        )
-    else:
-        is_current = request.path.startswith(url)
+    is_whole = name in ("home", "fleet")
+    is_current = request.path == url if is_whole else request.path.startswith(url)
+    if name == "billing" and request.path.startswith(reverse("approvals")):
+        is_current = False
     return MenuEntry(title=title, url=url, is_current=is_current, count=count)
