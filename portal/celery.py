@@ -66,7 +66,7 @@ app.conf.beat_schedule = {
 # All others are "sync", as the settings say.
 app.conf.task_routes = {
     "clusters.tasks.run_shift": {"queue": "shift"},
-    **{task: {"queue": queue} for _, task, queue, *_ in BEAT},
+    **{task: {"queue": queue} for _, task, queue, _, _ in BEAT},
 }
 
 

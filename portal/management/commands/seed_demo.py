@@ -1,8 +1,4 @@
-"""Fill the demo through the services that the pages use. A second run changes nothing.
-
-Caps are set from what the history cost, so that one is nearly reached whatever the day of the
-month is.
-"""
+"""Fill the demo through the services that the pages use. A second run changes nothing."""
 
 from __future__ import annotations
 
@@ -126,7 +122,10 @@ def close_last_month(finance: User) -> None:
 
 
 def write_plans(people: dict[str, User]) -> None:
-    """Plans of the owner, of finance and of the admin.
+    """What people of the demo planned: a request, caps, prices, maintenance.
+
+    Caps are set from what the history cost, so that one is nearly reached whatever the day of the
+    month is.
 
     Args:
         people: ``owner``, ``finance`` and ``admin``.
