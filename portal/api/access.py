@@ -436,6 +436,4 @@ class Operations(Noun):
 class SetupView(View):
     """What an empty portal still needs; empty for everybody but admins."""
 
-    @answers(SetupStepSerializer, many=True)
-    def get(self, user: User) -> Any:
-        return selectors.setup_steps(user)
+    get = deed(selectors.setup_steps, SetupStepSerializer, many=True)
