@@ -37,7 +37,6 @@ class Refusal:
     code: int = 0
     target: str = ""
     fields: tuple[FieldFault, ...] = field(default=())
-    retry_after_s: float | None = None
 
 
 class ClusterError(Exception):
@@ -89,11 +88,6 @@ class KubeconfigRejected(ClusterError):
 
 class Retryable(ClusterError):
     """Trying again later can succeed."""
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds that the server asked to wait, when it said so."""
-        return self.refusal.retry_after_s
 
 
 class Conflict(Retryable):

@@ -16,6 +16,13 @@ def key_of(document: Document) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
+def identity_of(document: Document) -> dict[str, Any]:
+    """What of its metadata tells an object, and a state of it, from all others."""
+    metadata = document["metadata"]
+    names = ("namespace", "name", "uid", "resourceVersion")
+    return {name: metadata[name] for name in names if name in metadata}
+
+
 def place_of(document: Document) -> tuple[str, str]:
     """Its namespace, empty for a cluster-scoped object, and its name."""
     metadata = document["metadata"]

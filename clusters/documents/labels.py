@@ -89,7 +89,6 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 HOSTNAME = "kubernetes.io/hostname"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
-JOB_NAME = "batch.kubernetes.io/job-name"
 
 
 def level_word(level: str) -> str:

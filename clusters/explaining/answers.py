@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from budgets.plan import HOST_FLAVOR
@@ -98,17 +98,10 @@ def read_answer(document: Any, names: Names) -> WhatIfAnswer:
         *_capacity(found.get("lost"), names, is_loss=True),
     )
     took = found.get("tookMs")
-    return WhatIfAnswer(
-        headline=_headline(counts, lists, capacity),
-        **lists,
-        started_count=counts["started"],
-        preempted_count=counts["preempted"],
-        stopped_count=counts["stopped"],
-        capacity=capacity,
-        # How long it took says how many jobs others have.
-        took_ms=took if names.sees_everything and isinstance(took, int) else 0,
-        is_settled=found.get("settled") is not False,
-    )
+    # How long it took says how many jobs others have.
+    took_ms = took if names.sees_everything and isinstance(took, int) else 0
+    is_settled = found.get("settled") is not False
+    return _answer(counts, lists, capacity, took_ms=took_ms, is_settled=is_settled)
 
 
 def joined(answers: Sequence[WhatIfAnswer]) -> WhatIfAnswer:
@@ -131,18 +124,28 @@ def joined(answers: Sequence[WhatIfAnswer]) -> WhatIfAnswer:
         for answer in reversed(answers)
         for change in answer.capacity
     }
-    capacity = tuple(found.values())
-    return replace(
-        answers[0],
+    is_settled = all(answer.is_settled for answer in answers)
+    took_ms = answers[0].took_ms
+    return _answer(counts, lists, tuple(found.values()), took_ms=took_ms, is_settled=is_settled)
+
+
+def _answer(
+    counts: Mapping[str, int],
+    lists: Mapping[str, tuple[JobOutcome, ...]],
+    capacity: tuple[CapacityChange, ...],
+    *,
+    took_ms: int,
+    is_settled: bool,
+) -> WhatIfAnswer:
+    return WhatIfAnswer(
         headline=_headline(counts, lists, capacity),
-        started=lists["started"],
-        preempted=lists["preempted"],
-        stopped=lists["stopped"],
+        **lists,
         started_count=counts["started"],
         preempted_count=counts["preempted"],
         stopped_count=counts["stopped"],
         capacity=capacity,
-        is_settled=all(answer.is_settled for answer in answers),
+        took_ms=took_ms,
+        is_settled=is_settled,
     )
 
 

@@ -374,10 +374,6 @@ def _queued(evidence: Evidence, names: Names) -> str:
     return ""
 
 
-def _told(evidence: Evidence, names: Names) -> str:
-    return _plain(evidence, names)
-
-
 def _plain(evidence: Evidence, names: Names) -> str:
     """The condition in plain words; what is not known in the cluster's."""
     message = names.message(evidence.message)
@@ -411,5 +407,5 @@ _RULES: Final[tuple[Callable[[Evidence, Names], str], ...]] = (
     _no_place,
     _has_room,
     _queued,
-    _told,
+    _plain,
 )

@@ -72,7 +72,7 @@ def closed_flavor(stops: Iterable[Stop], flavor: str) -> Stop | None:
 
 def hold_clause(stops: Sequence[Stop]) -> str:
     """Who or what holds a queue, since when and until when; of at least one :func:`holding`."""
-    text = _CLAUSES[stops[0].source](stops[0])
+    text = _clause(stops[0])
     others = [_also(stop) for stop in stops[1:]]
     return f"{text}; it is also held by {' and by '.join(others)}" if others else text
 
@@ -106,30 +106,26 @@ def moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _archived(stop: Stop) -> str:
-    return f"its workspace was archived{_since(stop)}: nothing starts in it any more"
-
-
-def _person(stop: Stop) -> str:
-    note = f' ("{stop.note}")' if stop.note else ""
-    return (
-        f"{stop.what} put its budget on hold{_since(stop)}{note}: nothing starts until "
-        f"{stop.keeper} releases it"
-    )
-
-
-def _cap(stop: Stop) -> str:
-    until = f"{moment(stop.until)}, or until " if stop.until is not None else ""
-    return (
-        f"the spend cap of {stop.what} was reached{_since(stop)}: nothing starts until {until}"
-        f"{stop.keeper} raises it"
-    )
-
-
-def _maintenance(stop: Stop) -> str:
-    since = f" since {moment(stop.since)}" if stop.since is not None else ""
-    until = f" until {moment(stop.until)}" if stop.until is not None else ""
-    return f"{stop.what} is closed for maintenance{since}: nothing starts there{until}"
+def _clause(stop: Stop) -> str:
+    match stop.source:
+        case StopSource.ARCHIVED:
+            return f"its workspace was archived{_since(stop)}: nothing starts in it any more"
+        case StopSource.PERSON:
+            note = f' ("{stop.note}")' if stop.note else ""
+            return (
+                f"{stop.what} put its budget on hold{_since(stop)}{note}: nothing starts until "
+                f"{stop.keeper} releases it"
+            )
+        case StopSource.CAP:
+            until = f"{moment(stop.until)}, or until " if stop.until is not None else ""
+            return (
+                f"the spend cap of {stop.what} was reached{_since(stop)}: nothing starts until "
+                f"{until}{stop.keeper} raises it"
+            )
+        case StopSource.MAINTENANCE:
+            since = f" since {moment(stop.since)}" if stop.since is not None else ""
+            until = f" until {moment(stop.until)}" if stop.until is not None else ""
+            return f"{stop.what} is closed for maintenance{since}: nothing starts there{until}"
 
 
 def _also(stop: Stop) -> str:
@@ -154,9 +150,3 @@ def _capital(text: str) -> str:
 
 
 _ORDER: Final = {source: place for place, source in enumerate(StopSource)}
-_CLAUSES: Final = {
-    StopSource.ARCHIVED: _archived,
-    StopSource.PERSON: _person,
-    StopSource.CAP: _cap,
-    StopSource.MAINTENANCE: _maintenance,
-}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -219,9 +218,6 @@ class BatchJob(JobKind):
     def is_active(self, job: Document) -> bool:
         return bool(status_of(job).get("active"))
 
-    def refusal(self, job: Document) -> str:
-        return remote.managed_refusal(job, self.managed_by)
-
     def is_stop_due(self, job: Document) -> bool:
         return not self.is_suspended(job)
 
@@ -246,7 +242,7 @@ class BatchJob(JobKind):
     def status_patch(
         self, local: Document, copied: Document, *, now: datetime
     ) -> dict[str, Any] | None:
-        found = status_copy(local, copied, now=now).status
+        found = status_copy(local, copied, now=now)
         return None if found is None else remote.status_patch(local, found)
 
     def follow_patch(self, local: Document, copied: Document) -> dict[str, Any] | None:
@@ -265,20 +261,7 @@ class BatchJob(JobKind):
 JOB: Final = BatchJob()
 
 
-@dataclass(frozen=True, slots=True)
-class StatusCopy:
-    """What to do with the manager's Job after a look at the worker's.
-
-    Attributes:
-        status: The status to write; None when nothing has to be written.
-        is_deferred: The copy runs while the manager's Job is still suspended: look again soon.
-    """
-
-    status: Mapping[str, Any] | None
-    is_deferred: bool = False
-
-
-def status_copy(local: Document, copied: Document, *, now: datetime) -> StatusCopy:
+def status_copy(local: Document, copied: Document, *, now: datetime) -> Mapping[str, Any] | None:
     """Follow a worker's Job without ever writing a status that an API server refuses.
 
     A suspended Job may not have a start time, so the status of a running copy waits until the
@@ -288,17 +271,17 @@ def status_copy(local: Document, copied: Document, *, now: datetime) -> StatusCo
     is_suspended = JOB.is_suspended(local)
     if is_suspended and not JOB.is_suspended(copied) and JOB.outcome_of(copied) is None:
         if is_true(local, "Suspended"):
-            return StatusCopy(None, is_deferred=True)
+            return None
         change = _suspended("MultiKueueAdapter", "Set by MultiKueue adapter")
         found = with_conditions(local, [change], now=now)
-        return StatusCopy({**status_of(local), "conditions": found}, is_deferred=True)
+        return {**status_of(local), "conditions": found}
     before = status_of(local)
     if JOB.outcome_of(local) is not None or status == before:
-        return StatusCopy(None)
+        return None
     if not is_suspended and JOB.is_suspended(copied) and before.get("startTime"):
         # Only a Job known as suspended may lose its start time; its own stop comes first.
         status["startTime"] = before["startTime"]
-    return StatusCopy(status if status != before else None)
+    return status if status != before else None
 
 
 def inactive_status(local: Document, *, now: datetime) -> dict[str, Any]:

@@ -229,9 +229,6 @@ class Described(JobKind):
             return next(values(status, field), "") not in words
         return self.is_silent
 
-    def refusal(self, job: Document) -> str:
-        return remote.managed_refusal(job, self.managed_by)
-
     def copy_of(
         self, job: Document, workload: Document, *, marks: remote.CopyMarks
     ) -> dict[str, Any]:

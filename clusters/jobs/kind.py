@@ -17,7 +17,7 @@ from typing import Any
 from clusters.documents import labels
 from clusters.documents.keys import Document, labels_of
 from clusters.documents.resources import Resource
-from clusters.jobs import counting, topology, workloads
+from clusters.jobs import counting, remote, topology, workloads
 from clusters.jobs.paths import values
 from clusters.jobs.remote import CopyMarks
 
@@ -291,7 +291,7 @@ class JobKind:
 
     def refusal(self, job: Document) -> str:
         """Why a manager's job may not be dispatched: it would run there; empty when it may."""
-        raise NotImplementedError
+        return remote.managed_refusal(job, self.managed_by)
 
     def is_stop_due(self, job: Document) -> bool:
         """Whether the manager's own has to be stopped before its status may say that none runs."""

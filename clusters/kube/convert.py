@@ -75,18 +75,12 @@ def without_credentials(text: str) -> str:
     return _CREDENTIAL.sub(lambda match: (match[1] or "") + "[hidden]", text)[:MESSAGE_LIMIT]
 
 
-def error_of_answer(
-    code: int, body: bytes, *, target: str = "", retry_after: str | None = None
-) -> ClusterError:
+def error_of_answer(code: int, body: bytes, *, target: str = "") -> ClusterError:
     """The error for an answer with a status of 400 or more; the body may be anything."""
-    return error_of_status(
-        _status_document(body), code=code, target=target, retry_after=retry_after
-    )
+    return error_of_status(_status_document(body), code=code, target=target)
 
 
-def error_of_status(
-    status: Mapping[str, Any], *, code: int = 0, target: str = "", retry_after: str | None = None
-) -> ClusterError:
+def error_of_status(status: Mapping[str, Any], *, code: int = 0, target: str = "") -> ClusterError:
     """The error for a Status document, as in an answer's body or in a watch's ERROR event."""
     code = code or _whole(status.get("code")) or 500
     details: Any = status.get("details")
@@ -99,7 +93,6 @@ def error_of_status(
         code=code,
         target=target,
         fields=tuple(_fault(cause) for cause in causes if isinstance(cause, dict)),
-        retry_after_s=_seconds(retry_after, details.get("retryAfterSeconds")),
     )
     return _family(refusal)(refusal)
 
@@ -205,12 +198,3 @@ def _fault(cause: Mapping[str, Any]) -> FieldFault:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _seconds(*values: object) -> float | None:
-    for value in values:
-        if isinstance(value, int) and value > 0:
-            return float(value)
-        if isinstance(value, str) and value.isdecimal():
-            return float(value)
-    return None

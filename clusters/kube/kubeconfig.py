@@ -47,8 +47,6 @@ class KubeconfigFacts:
     server: str
     ca_fingerprint: str
     user_kind: str
-    user_name: str
-    namespace: str
     certificate_ends: datetime | None
 
 
@@ -160,8 +158,6 @@ def facts_of(text: str, *, context: str = "") -> KubeconfigFacts:
         server=connection.server,
         ca_fingerprint=_fingerprint(connection.ca_pem),
         user_kind="client certificate" if certificate else "bearer token",
-        user_name=_common_name(certificate) if certificate else "",
-        namespace=str(config.contexts[name].get("namespace") or ""),
         certificate_ends=certificate.not_valid_after_utc if certificate else None,
     )
 
@@ -198,11 +194,6 @@ def _fingerprint(pem: str) -> str:
     first = x509.load_pem_x509_certificates(pem.encode())[0]
     digest = hashlib.sha256(first.public_bytes(Encoding.DER)).hexdigest().upper()
     return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))
-
-
-def _common_name(certificate: x509.Certificate) -> str:
-    names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""
 
 
 def _named(document: Entry, key: str, inner: str) -> dict[str, Entry]:

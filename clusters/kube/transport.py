@@ -208,12 +208,7 @@ class Transport:
     def _raise_for_status(call: Call, response: urllib3.BaseHTTPResponse, body: bytes) -> None:
         # A redirect is not followed: it could lead a bearer token to another host.
         if not 200 <= response.status < 300:
-            raise error_of_answer(
-                response.status,
-                body,
-                target=call.target,
-                retry_after=response.headers.get("Retry-After"),
-            )
+            raise error_of_answer(response.status, body, target=call.target)
 
 
 def _require_plain(response: urllib3.BaseHTTPResponse, call: Call) -> None:

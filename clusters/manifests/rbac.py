@@ -112,17 +112,15 @@ def questions(rules: Iterable[Rule]) -> tuple[Right, ...]:
     )
 
 
-def role_documents(
-    rules: Sequence[Rule], *, account: str, name: str, namespace: str = names.KUEUE_NAMESPACE
-) -> tuple[Document, ...]:
+def role_documents(rules: Sequence[Rule], *, account: str, name: str) -> tuple[Document, ...]:
     """A service account and the Roles that give it the rules, ready for ``kubectl apply``.
 
     Args:
         rules: Of one identity on one cluster.
         account: Service account.
         name: Name of every Role and binding.
-        namespace: Where the service account lives.
     """
+    namespace = names.KUEUE_NAMESPACE
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     documents: list[Document] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},

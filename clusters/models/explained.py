@@ -39,9 +39,6 @@ class PendingReason(models.Model):
         ]
         indexes = [models.Index(fields=["namespace", "name"], name="pending_reason_by_key")]
 
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
 
 class QueueShare(models.Model):
     """What one ClusterQueue or Cohort borrows against its weight: who goes first beside whom.
@@ -68,9 +65,6 @@ class QueueShare(models.Model):
             )
         ]
         indexes = [models.Index(fields=["cluster", "parent"], name="queue_share_by_parent")]
-
-    def __str__(self) -> str:
-        return f"{self.cluster}: {self.name}"
 
 
 class Question(models.Model):
@@ -135,9 +129,6 @@ class ShadowDifference(models.Model):
             )
         ]
         indexes = [models.Index(fields=["cluster", "-seen_at"], name="shadow_difference_new")]
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} ({self.kind})"
 
 
 class ShadowTally(models.Model):

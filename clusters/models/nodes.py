@@ -22,6 +22,3 @@ class NodeSight(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_sight_once")]
         indexes = [models.Index(fields=["flavor", "cluster"], name="node_sight_by_flavor")]
-
-    def __str__(self) -> str:
-        return f"{self.cluster}: {self.name}"

@@ -127,18 +127,15 @@ def take(cluster_id: int, role: str, *, holder: str) -> Claim | None:
             cluster_id=cluster_id, role=role, defaults=fresh
         )
         evidence = None if is_new else _evidence(row.pk)
-        taken = (
-            _free()
-            .filter(pk=row.pk)
-            .update(
-                holder=holder,
-                started_at=Now(),
-                heartbeat_at=Now(),
-                ended_at=None,
-                outcome="",
-                parked=0,
-                parked_says="",
-            )
+        is_free = Q(ended_at__isnull=False) | Q(heartbeat_at__lt=Now() - ShiftRun.STALE)
+        taken = ShiftRun.objects.filter(is_free, pk=row.pk).update(
+            holder=holder,
+            started_at=Now(),
+            heartbeat_at=Now(),
+            ended_at=None,
+            outcome="",
+            parked=0,
+            parked_says="",
         )
     if not taken and not is_new:
         return None
@@ -197,11 +194,6 @@ def slot_fault(*, slots: int) -> str:
         f"cluster. Start it with -c {least} or more, or spread the shifts over more workers with "
         "SHIFT_WORKERS."
     )
-
-
-def _free() -> QuerySet[ShiftRun]:
-    stale = Now() - ShiftRun.STALE
-    return ShiftRun.objects.filter(Q(ended_at__isnull=False) | Q(heartbeat_at__lt=stale))
 
 
 def _evidence(row_id: int) -> LeaseEvidence | None:

@@ -46,7 +46,6 @@ class ClusterFacts:
     writes_enabled: bool = True
     drift_policy: str = Cluster.DriftPolicy.RESTORE
     blocked_reason: str = ""
-    allows_local_jobs: bool = False
     guard: str = Cluster.Guard.TELL
     kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
     forgotten_subjects: tuple[str, ...] = ()

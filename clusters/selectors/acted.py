@@ -52,14 +52,3 @@ def _visible(user: User) -> QuerySet[WorkloadAction]:
     seen = visible_workspaces(user, include_archived=True).order_by().values("namespace")
     found = WorkloadAction.objects.filter(namespace__in=seen).select_related("cluster")
     return found.order_by("-created_at", "-pk")
-
-
-def waiting_keys(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], WorkloadAction]:
-    """(cluster slug, uid) → the action that waits for it. One query."""
-    wanted = set(keys)
-    rows = WorkloadAction.objects.filter(
-        state=State.WAITING, uid__in={uid for _, uid in wanted}
-    ).select_related("cluster")
-    return {
-        (row.cluster.slug, row.uid): row for row in rows if (row.cluster.slug, row.uid) in wanted
-    }

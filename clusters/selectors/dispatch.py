@@ -13,12 +13,11 @@ from django.db.models import Count, F, Sum
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from budgets.errors import NotAllowed
 from budgets.models import Allocation, User
-from budgets.selectors import roles_of
 from clusters.explaining.names import Names
 from clusters.kueue.multikueue.dispatchers import DISPATCHERS
 from clusters.models import Cluster, DispatchRound, WorkloadState
+from clusters.selectors.fleet import require_platform
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail
 from clusters.selectors.workloads import visible_state
@@ -108,8 +107,7 @@ def dispatch_races(user: User) -> list[RaceRow]:
     Raises:
         NotAllowed: for people who do not see the platform.
     """
-    if not roles_of(user).sees_everything:
-        raise NotAllowed("Only people with a role for the whole platform can see clusters.")
+    require_platform(user, "clusters")
     workers = Cluster.objects.registered().workers()
     running = {
         pk: counted

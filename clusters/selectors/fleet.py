@@ -61,6 +61,16 @@ class ClusterRow:
         return self.reason == SealBroken.default_reason and not self.is_reachable
 
 
+def require_platform(user: User, what: str) -> None:
+    """Let only people with a role for the whole platform see something.
+
+    Raises:
+        NotAllowed: for others.
+    """
+    if not roles_of(user).sees_everything:
+        raise NotAllowed(f"Only people with a role for the whole platform can see {what}.")
+
+
 def visible_clusters(user: User) -> ClusterQuerySet:
     """Registered clusters, for people who see the platform; nothing for others."""
     found = Cluster.objects.registered()
@@ -86,7 +96,7 @@ def lost_clusters(user: User) -> list[str]:
     """Slugs of visible clusters that do not answer, or that nobody asked lately. One query."""
     now = timezone.now()
     found = visible_clusters(user).without_secrets().select_related("health")
-    return [row.slug for row in found if not _answers(_health_of(row), now)]
+    return [row.slug for row in found if not answers(health_of(row), now)]
 
 
 def cluster_names() -> dict[str, str]:
@@ -109,8 +119,7 @@ def cluster_rows(user: User) -> list[ClusterRow]:
     Raises:
         NotAllowed: for people who do not see the platform.
     """
-    if not roles_of(user).sees_everything:
-        raise NotAllowed("Only people with a role for the whole platform can see clusters.")
+    require_platform(user, "clusters")
     return rows_of(visible_clusters(user).without_secrets().select_related("health"))
 
 
@@ -148,9 +157,9 @@ def _row(
     ages: Mapping[int, int | None],
     now: datetime,
 ) -> ClusterRow:
-    health = _health_of(cluster)
+    health = health_of(cluster)
     message = health.message
-    if not _is_fresh(health, now):
+    if not is_fresh(health, now):
         message = (
             "The portal has not asked this cluster lately. Check that a worker of the portal is "
             "running."
@@ -160,7 +169,7 @@ def _row(
         cluster,
         health,
         mode_label=cluster.get_mode_display(),
-        is_reachable=_answers(health, now),
+        is_reachable=answers(health, now),
         message=message,
         drift_count=drifts.get(cluster.pk, 0),
         object_count=sum(states.values()),
@@ -170,13 +179,16 @@ def _row(
     )
 
 
-def _health_of(cluster: Cluster) -> ClusterHealth:
+def health_of(cluster: Cluster) -> ClusterHealth:
+    """What its last contact showed; nothing yet where there was none."""
     return getattr(cluster, "health", None) or ClusterHealth(cluster=cluster)
 
 
-def _is_fresh(health: ClusterHealth, now: datetime) -> bool:
-    return health.checked_at is not None and now - health.checked_at < LOST_AFTER
+def is_fresh(health: ClusterHealth, now: datetime, *, within: timedelta = LOST_AFTER) -> bool:
+    """Whether somebody asked it so short a time ago."""
+    return health.checked_at is not None and now - health.checked_at < within
 
 
-def _answers(health: ClusterHealth, now: datetime) -> bool:
-    return health.reachable and _is_fresh(health, now)
+def answers(health: ClusterHealth, now: datetime) -> bool:
+    """Whether it answered when somebody asked lately."""
+    return health.reachable and is_fresh(health, now)

@@ -157,14 +157,13 @@ def floors_at_stake(
     return tuple(sorted(rows, key=lambda row: (-row.gpus, row.workspace.namespace)))
 
 
-def visible_windows(user: User, *, now: datetime | None = None) -> list[MaintenanceWindow]:
+def visible_windows(user: User) -> list[MaintenanceWindow]:
     """Open windows and those of the last month, in order of time, each with its ``floors``.
 
     Platform roles see all; others those that touch a floor of theirs, with their own floors only.
     Three queries.
     """
-    instant = now or utc_now()
-    is_recent = Q(state__in=OPEN) | Q(ends_at__gte=instant - SHOWN_AFTER)
+    is_recent = Q(state__in=OPEN) | Q(ends_at__gte=utc_now() - SHOWN_AFTER)
     return list(_visible(user).filter(is_recent).order_by("starts_at", "pk"))
 
 
@@ -183,14 +182,13 @@ def window_for(user: User, key: int) -> MaintenanceWindow:
     return _visible(user).get(pk=key)
 
 
-def windows_of(workspace: Workspace, *, now: datetime | None = None) -> list[MaintenanceFloor]:
+def windows_of(workspace: Workspace) -> list[MaintenanceFloor]:
     """What of a workspace's floor stands under windows in force or soon. One query.
 
     The caller has found the workspace through a selector that checks who may see it.
     """
-    instant = now or utc_now()
     is_soon = Q(window__state=State.ACTIVE) | Q(
-        window__state=State.SCHEDULED, window__starts_at__lt=instant + TOLD_BEFORE
+        window__state=State.SCHEDULED, window__starts_at__lt=utc_now() + TOLD_BEFORE
     )
     rows = MaintenanceFloor.objects.filter(is_soon, workspace=workspace)
     return list(

@@ -35,13 +35,7 @@ def every_name() -> Names:
             Concat(Value("workspace "), F("name"), Value(" of "), F("account__name")),
         ),
     )
-    return Names(
-        None,
-        flavors=found["flavors"],
-        topologies=found["topologies"],
-        clusters=found["clusters"],
-        queues=found["queues"],
-    )
+    return Names(None, foreign=frozenset(), **found)
 
 
 def reader_names(user: User) -> Names:

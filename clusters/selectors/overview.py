@@ -13,13 +13,11 @@ from typing import Any
 from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
-from budgets.errors import NotAllowed
 from budgets.models import User
-from budgets.selectors import roles_of
 from clusters.models import Drift, GuardIncident, ShiftRun, WorkloadState
 from clusters.selectors.bars import HOLDING, IS_HELD, IS_WAITING
 from clusters.selectors.cluster_detail import ShiftRow, shift_rows
-from clusters.selectors.fleet import ClusterRow, cluster_rows
+from clusters.selectors.fleet import ClusterRow, cluster_rows, require_platform
 
 SHIFT_GAP = timedelta(minutes=1)
 """For so long nobody may work on a role without a word: one shift ends, the next begins."""
@@ -95,10 +93,7 @@ def job_counts(user: User) -> tuple[int, int]:
     Raises:
         NotAllowed: For people who do not see the platform.
     """
-    if not roles_of(user).sees_everything:
-        raise NotAllowed(
-            "Only people with a role for the whole platform can see the jobs of all accounts."
-        )
+    require_platform(user, "the jobs of all accounts")
     counts = WorkloadState.objects.filter(
         is_remote_copy=False, phase__in=(Phase.PENDING, *HOLDING)
     ).aggregate(waiting=Count("pk", filter=IS_WAITING), running=Count("pk", filter=IS_HELD))

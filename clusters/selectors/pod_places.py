@@ -6,7 +6,7 @@ stand is then what the nodes themselves showed when they were counted last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -117,16 +117,10 @@ def _labels(found: Iterable[PodPlaces]) -> dict[tuple[str, str], Mapping[str, st
     )
     return {
         (cluster, name): labels
-        for cluster, name, labels in _nodes(rows)
-        if (cluster, name) in nodes
-    }
-
-
-def _nodes(rows: Any) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    for cluster, name, labels in rows.values_list("cluster", "name", "labels"):
+        for cluster, name, labels in rows.values_list("cluster", "name", "labels")
         # A node may be called otherwise than its label says, which is what an admission names.
-        if labels.get(HOSTNAME, name) == name:
-            yield cluster, name, labels
+        if (cluster, name) in nodes and labels.get(HOSTNAME, name) == name
+    }
 
 
 def _standing(

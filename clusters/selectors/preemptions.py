@@ -15,14 +15,13 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from budgets.errors import NotAllowed
 from budgets.models import Interval, User
-from budgets.selectors import roles_of
 from budgets.selectors.fleet.places import at_keys, at_places
 from clusters.documents.conditions import conditions_of
 from clusters.explaining.conditions import plain
 from clusters.explaining.names import ANOTHER_ACCOUNT, Names
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.selectors.fleet import require_platform
 from clusters.selectors.names import reader_names
 from clusters.selectors.workload_detail import WorkloadDetail
 from clusters.selectors.workloads import visible_state, visible_states
@@ -92,11 +91,7 @@ def recent_preemptions(user: User) -> list[PreemptionRow]:
     Raises:
         NotAllowed: for people who do not see the platform.
     """
-    if not roles_of(user).sees_everything:
-        raise NotAllowed(
-            "Only people with a role for the whole platform can see the preemptions of the whole "
-            "fleet."
-        )
+    require_platform(user, "the preemptions of the whole fleet")
     evicted = WorkloadState.objects.filter(evictions__gt=0).select_related("cluster")
     states = list(evicted.order_by("-updated_at")[:VICTIMS_MOST])
     found = _preempted(states)

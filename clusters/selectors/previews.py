@@ -126,18 +126,11 @@ def _differences(
         old = before.get(key)
         if old == document:
             continue
-        words = "is made" if old is None else _words(changes(document, old))
-        yield _change(key, words or "changes", document)
+        told = "is made" if old is None else "; ".join(map(_sentence, changes(document, old)))
+        text = yaml.safe_dump(document, sort_keys=False)
+        yield ManifestChange(key.kind, key.path, told or "changes", text)
     for key in before.keys() - after.keys():
         yield ManifestChange(key.kind, key.path, "is drained and goes", "")
-
-
-def _change(key: Key, words: str, document: Document) -> ManifestChange:
-    return ManifestChange(key.kind, key.path, words, yaml.safe_dump(document, sort_keys=False))
-
-
-def _words(found: tuple[FieldChange, ...]) -> str:
-    return "; ".join(_sentence(change) for change in found)
 
 
 def _sentence(change: FieldChange) -> str:

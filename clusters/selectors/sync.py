@@ -9,7 +9,7 @@ from django.utils import timezone
 from budgets.models import Budget, User, Workspace
 from clusters.explaining.names import Names
 from clusters.models import AppliedGeneration, Cluster, ObjectState
-from clusters.selectors.fleet import LOST_AFTER
+from clusters.selectors.fleet import answers, health_of
 from clusters.selectors.names import reader_names
 
 _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.DRIFTED)
@@ -69,9 +69,6 @@ def sync_state(
 
 
 def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None) -> SyncPlace:
-    health = getattr(cluster, "health", None)
-    checked = None if health is None else health.checked_at
-    is_fresh = checked is not None and timezone.now() - checked < LOST_AFTER
     if trouble is not None:
         state = "failed"
         words = "A part of this budget is not in place. An admin has to look at the cluster's page."
@@ -83,7 +80,7 @@ def _place(cluster: Cluster, generation: int, observed: int, trouble: str | None
             state, words = "synced", "In force; writing has been stopped since then."
     elif observed >= generation:
         state, words = "synced", "In force."
-    elif health is None or not health.reachable or not is_fresh:
+    elif not answers(health_of(cluster), timezone.now()):
         state = "lost"
         words = "This cluster does not answer. It gets the budget when it answers again."
     else:

@@ -19,6 +19,7 @@ from clusters.documents.conditions import conditions_of
 from clusters.documents.keys import status_of
 from clusters.explaining.conditions import plain
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.selectors.bars import HOLDING
 from clusters.selectors.names import reader_names
 from clusters.selectors.pod_places import PodPlaces, pod_places
 from clusters.selectors.workloads import (
@@ -31,7 +32,6 @@ from clusters.selectors.workloads import (
 )
 
 EVENTS_MOST = 1000
-HOLDING = (Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -30,7 +30,6 @@ from clusters.selectors.names import reader_names
 from clusters.selectors.reasons import lost_workers, stored_reasons, told, waits_for_worker
 
 Phase = WorkloadState.Phase
-LIVE = (Phase.PENDING, Phase.RESERVED, Phase.RUNNING, Phase.EVICTED)
 # Sort → (column, whether descending); the primary key decides between equals.
 SORTS: Mapping[str, tuple[str, bool]] = {
     "-created": ("created_at", True),

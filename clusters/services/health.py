@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 from django.utils import timezone
@@ -14,6 +14,7 @@ from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster, confirm_uid, uid_of
+from clusters.selectors.fleet import health_of, is_fresh
 from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
@@ -37,7 +38,7 @@ def check_health() -> dict[str, bool]:
     due = [
         cluster
         for cluster in Cluster.objects.registered().select_related("health").order_by("slug")
-        if not (cluster.pk in busy and _is_fresh(cluster, now))
+        if not (cluster.pk in busy and is_fresh(health_of(cluster), now, within=FRESH))
     ]
     # Beside one another, each written down as it comes: one that answers a byte at a time keeps no
     # other waiting.
@@ -53,12 +54,6 @@ def confirmed(slug: str, contact: Contact, uid: str) -> Contact:
     except OtherCluster as error:
         return Contact(contact.at, error)
     return contact
-
-
-def _is_fresh(cluster: Cluster, now: datetime) -> bool:
-    health = getattr(cluster, "health", None)
-    checked = None if health is None else health.checked_at
-    return checked is not None and now - checked < FRESH
 
 
 def _told(cluster: Cluster, answer: Future[tuple[Contact, str]]) -> bool:

@@ -64,7 +64,7 @@ def rotate_multikueue_token(actor: User | None, *, cluster: Cluster, reason: str
     return ends
 
 
-def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
+def rotate_due_tokens() -> list[str]:
     """Mint for every active worker whose token is missing or ends soon; one never stops the rest.
 
     Returns:
@@ -73,13 +73,12 @@ def rotate_due_tokens(*, now: datetime | None = None) -> list[str]:
     Raises:
         ExceptionGroup: some could not be rotated; the others were.
     """
-    instant = now or timezone.now()
     due = (
         Cluster.objects.active()
         .workers()
         .filter(
             Q(multikueue_token_expires_at__isnull=True)
-            | Q(multikueue_token_expires_at__lt=instant + ROTATE_BEFORE)
+            | Q(multikueue_token_expires_at__lt=timezone.now() + ROTATE_BEFORE)
         )
     )
     rotated: list[str] = []

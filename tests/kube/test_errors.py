@@ -91,13 +91,12 @@ def test_answer_becomes_error_of_its_family(
     assert error.message
 
 
-def test_error_tells_fields_and_wait() -> None:
+def test_error_tells_fields_and_whether_to_try_again() -> None:
     causes = [{"reason": "FieldValueInvalid", "field": "spec.a", "message": "bad"}]
-    error = error_of_answer(422, status(422, "Invalid", causes=causes), retry_after="3")
+    error = error_of_answer(422, status(422, "Invalid", causes=causes))
     assert error.fields == (errors.FieldFault("spec.a", "bad", "FieldValueInvalid"),)
-    throttled = error_of_answer(429, status(429), retry_after="3")
+    throttled = error_of_answer(429, status(429))
     assert isinstance(throttled, errors.Retryable)
-    assert throttled.retry_after_s == 3.0
 
 
 def test_watch_error_event_becomes_gone() -> None:

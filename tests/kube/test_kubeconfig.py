@@ -204,7 +204,6 @@ def test_facts_show_no_credential() -> None:
     user = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(KEY)}
     facts = facts_of(kubeconfig(user=user))
     assert facts.user_kind == "client certificate"
-    assert facts.user_name == "portal-robot"
     assert facts.certificate_ends == ENDS
     assert len(facts.ca_fingerprint.split(":")) == 32
     assert facts.server == "https://10.0.0.1:6443"

@@ -53,7 +53,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask, wait, print; exit code 1 when a cluster does not answer."""
         try:
-            asked = _ask(options)
+            asked = _QUESTIONS[options["change"]](options)
         except Rejected as error:
             raise CommandError("\n".join(fault.message for fault in error.faults)) from error
         for note in asked.notes:
@@ -101,10 +101,6 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Asked]] = {
     ),
     "drain": lambda given: ask_drain(None, cluster=_worker(given)),
 }
-
-
-def _ask(given: dict[str, Any]) -> Asked:
-    return _QUESTIONS[given["change"]](given)
 
 
 def _worker(given: dict[str, Any]) -> Cluster:

@@ -14,11 +14,11 @@ from typing import Final
 
 from clusters.documents import labels
 from clusters.documents.conditions import condition
-from clusters.documents.keys import Document, annotations_of, key_of
+from clusters.documents.keys import Document, annotations_of, controller_of, key_of
 from clusters.kube import resources as r
 from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.runtime.job_cache import JobCache
-from clusters.reconcile.runtime.recorder import Event, Reference, workload_reference
+from clusters.reconcile.runtime.recorder import Event, Reference
 from clusters.reconcile.runtime.writer import Write
 
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
@@ -66,26 +66,20 @@ def set_aside(document: Document, kind: str, why: str) -> Event:
         kind: Of objects that do not say theirs, as those of lists.
         why: A sentence.
     """
-    metadata = document["metadata"]
-    about = Reference(
-        str(document.get("apiVersion") or r.WORKLOAD.api_version),
-        str(document.get("kind") or kind),
-        metadata["namespace"],
-        metadata["name"],
-        metadata["uid"],
+    about = Reference.of(
+        document,
+        api_version=str(document.get("apiVersion") or r.WORKLOAD.api_version),
+        kind=str(document.get("kind") or kind),
     )
     return Event(about, "SetAside", f"{why}. {_SET_ASIDE}", is_warning=True, is_once=True)
 
 
 def owner_reference(workload: Document) -> Reference | None:
     """The object that controls a Workload; None when nothing does."""
-    namespace = workload["metadata"]["namespace"]
-    for owner in workload["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return Reference(
-                owner["apiVersion"], owner["kind"], namespace, owner["name"], owner["uid"]
-            )
-    return None
+    owner, namespace = controller_of(workload), workload["metadata"]["namespace"]
+    if not owner:
+        return None
+    return Reference(owner["apiVersion"], owner["kind"], namespace, owner["name"], owner["uid"])
 
 
 _TO_OWNER: Final[Mapping[str, tuple[str, str]]] = {
@@ -98,15 +92,7 @@ _TO_OWNER: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _about_job(write: Write, job: Document, workload: Document | None) -> Iterator[Event]:
-    metadata = job["metadata"]
-    resource = write.resource
-    about = Reference(
-        resource.api_version,
-        resource.kind,
-        metadata["namespace"],
-        metadata["name"],
-        metadata["uid"],
-    )
+    about = Reference.of(job, api_version=write.resource.api_version, kind=write.resource.kind)
     if write.step == "start" and workload is not None:
         admission = (workload.get("status") or {}).get("admission") or {}
         text = f"Admitted by clusterQueue {admission.get('clusterQueue', '')}"
@@ -122,7 +108,7 @@ def _about_job(write: Write, job: Document, workload: Document | None) -> Iterat
 def _about_workload(
     write: Write, workload: Document, cache: JobCache, now: datetime
 ) -> Iterator[Event]:
-    about = workload_reference(workload)
+    about = Reference.of(workload)
     queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
     match write.step:
         case "reserve":
@@ -166,7 +152,7 @@ def _admitted_text(queue: str, waited_s: int) -> str:
 def _eviction(workload: Document) -> Event:
     evicted = condition(workload, "Evicted")
     reason = f"EvictedDueTo{evicted.get('reason', '')}"
-    return Event(workload_reference(workload), reason, str(evicted.get("message", "")))
+    return Event(Reference.of(workload), reason, str(evicted.get("message", "")))
 
 
 def _preemption(victim: Document, queue: str, cache: JobCache) -> Iterator[Event]:
@@ -174,13 +160,13 @@ def _preemption(victim: Document, queue: str, cache: JobCache) -> Iterator[Event
     found = _PREEMPTOR.search(text)
     preemptor = cache.workload_by_uid(found[1]) if found else None
     if preemptor is None:
-        yield Event(workload_reference(victim), "Preempted", text)
+        yield Event(Reference.of(victim), "Preempted", text)
         return
     sides = f"{_priority('preemptor', preemptor)}; {_priority('preemptee', victim)}"
-    yield Event(workload_reference(victim), "Preempted", f"{text}; {sides}")
+    yield Event(Reference.of(victim), "Preempted", f"{text}; {sides}")
     uid = victim["metadata"]["uid"]
     done = f"Preempted workload {key_of(victim)} (UID: {uid}) in ClusterQueue {queue}; {sides}"
-    yield Event(workload_reference(preemptor), "PreemptedWorkload", done)
+    yield Event(Reference.of(preemptor), "PreemptedWorkload", done)
 
 
 def _priority(role: str, workload: Document) -> str:
@@ -190,7 +176,7 @@ def _priority(role: str, workload: Document) -> str:
 
 def _target(workload: Document) -> Iterator[Event]:
     target = condition(workload, "DeactivationTarget")
-    about = workload_reference(workload)
+    about = Reference.of(workload)
     if target.get("reason") == "MaximumExecutionTimeExceeded":
         limit = workload["spec"].get("maximumExecutionTimeSeconds")
         text = f"The maximum execution time ({limit}s) exceeded"

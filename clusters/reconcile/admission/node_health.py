@@ -37,7 +37,6 @@ from clusters.reconcile.admission.steps import status_write
 from clusters.reconcile.runtime.writer import Write
 
 NOT_READY_S: Final = 30.0
-MOST_NODES: Final = 8
 _MULTIPLE: Final = (
     "Workload eviction triggered due to multiple TAS assigned node failures, including: {}"
 )

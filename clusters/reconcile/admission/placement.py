@@ -20,6 +20,7 @@ from clusters.documents.conditions import conditions_of
 from clusters.documents.keys import (
     Document,
     annotations_of,
+    identity_of,
     labels_of,
     status_of,
     without_writers,
@@ -37,7 +38,7 @@ from clusters.reconcile.warm_engine import PLACEMENT_KINDS
 LABELS_MOST: Final = 64
 CONDITIONS_MOST: Final = 16
 TEXT_LONGEST: Final = 253
-_NODE, _WORKLOAD, _TOLD = "node", "workload", "told"
+_WORKLOAD, _TOLD = "workload", "told"
 _PODS: Final = frozenset({r.POD})
 _KEPT_MARKS: Final = (labels.WORKLOAD, labels.INDEX_OFFSET)
 _REQUESTED: Final = ("containers", "initContainers")
@@ -174,7 +175,7 @@ def kept_node(node: Document) -> dict[str, Any]:
     ready = [item for item in conditions_of(node) if item.get("type") == "Ready"][:1]
     return {
         "metadata": {
-            **_identity(node),
+            **identity_of(node),
             "labels": {
                 sys.intern(key): sys.intern(value) for key, value in labels_of(node).items()
             },
@@ -199,11 +200,11 @@ def kept_pod(pod: Document) -> dict[str, Any]:
     phase = status_of(pod).get("phase")
     if not marks:
         return {
-            "metadata": _identity(pod),
+            "metadata": identity_of(pod),
             "spec": {"nodeName": sys.intern(spec.get("nodeName") or ""), **_requests(spec)},
             "status": {"phase": phase},
         }
-    metadata: dict[str, Any] = {**_identity(pod), "annotations": dict.fromkeys(marks, "")}
+    metadata: dict[str, Any] = {**identity_of(pod), "annotations": dict.fromkeys(marks, "")}
     for name in _KEPT_MARKS:
         if name in annotations:
             metadata["annotations"][name] = annotations[name][:TEXT_LONGEST]
@@ -216,12 +217,6 @@ def kept_pod(pod: Document) -> dict[str, Any]:
         "spec": {name: spec[name] for name in fields if spec.get(name)},
         "status": {"phase": phase, "conditions": conditions_of(pod)[:CONDITIONS_MOST]},
     }
-
-
-def _identity(document: Document) -> dict[str, Any]:
-    names = ("namespace", "name", "uid", "resourceVersion")
-    known = document["metadata"]
-    return {name: known[name] for name in names if name in known}
 
 
 def _requests(spec: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ from clusters.reconcile.multikueue.profiles import Profiles, read_providers
 from clusters.reconcile.multikueue.workers import MANAGER, DispatchFleet
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.pool import Answer, Sender, Target, Work, reading
-from clusters.reconcile.runtime.recorder import Event, workload_reference
+from clusters.reconcile.runtime.recorder import Event, Reference
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 
@@ -319,7 +319,7 @@ class DispatchBody(ManagerController):
         self.start((local.key, MANAGER), work, about=errand)
 
     def _tell(self, local: Local, action: step.Tell) -> None:
-        about = workload_reference(local.there)
+        about = Reference.of(local.there)
         told = Event(about, action.reason, action.message, is_warning=True, is_once=True)
         self.recorder.record([told])
 

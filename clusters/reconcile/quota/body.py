@@ -51,6 +51,7 @@ from clusters.reconcile.runtime.pool import Answer, sending
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, no_fault
+from clusters.selectors.bars import HOLDING
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -58,11 +59,6 @@ RETRY_FIRST_S, RETRY_CAP_S = 0.5, 30.0
 WAIT = timedelta(seconds=2)
 BITE = 60
 """So many objects of a kind are written side by side and recorded together."""
-_HOLDING = (
-    WorkloadState.Phase.RESERVED,
-    WorkloadState.Phase.RUNNING,
-    WorkloadState.Phase.EVICTED,
-)
 
 
 class QuotaBody(Controller[Key]):
@@ -237,7 +233,7 @@ class QuotaBody(Controller[Key]):
         if not namespaces:
             return {}
         rows = WorkloadState.objects.filter(
-            cluster_id=self.context.cluster.pk, namespace__in=namespaces, phase__in=_HOLDING
+            cluster_id=self.context.cluster.pk, namespace__in=namespaces, phase__in=HOLDING
         ).values_list("namespace")
         return dict(rows.annotate(count=Count("pk")).values_list("namespace", "count"))
 

@@ -222,11 +222,10 @@ def _missing(key: Key, wanted: Document, owner: Ownership, policy: Policy) -> De
     if key not in policy.known:
         return Decision(key, Step.CREATE, wanted, owner)
     gone = FieldChange("", "present", None)
+    step, message = Step.KEEP, "Somebody deleted it, and the portal leaves it so."
     if policy.restores_drift:
-        message = "Somebody deleted it; the portal makes it again."
-        return Decision(key, Step.RESTORE, wanted, owner, (gone,), ((gone, ""),), message)
-    message = "Somebody deleted it, and the portal leaves it so."
-    return Decision(key, Step.KEEP, wanted, owner, (gone,), ((gone, ""),), message)
+        step, message = Step.RESTORE, "Somebody deleted it; the portal makes it again."
+    return Decision(key, step, wanted, owner, (gone,), ((gone, ""),), message)
 
 
 def _refusal(key: Key, live: Document, policy: Policy) -> str:

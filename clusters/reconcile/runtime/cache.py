@@ -116,13 +116,6 @@ class Cache:
                 del self._gone[old]
         return True
 
-    def show(self, effect: Effect) -> bool:
-        """Take in at once what a watch would tell later; whether it was news."""
-        if effect.document is not None:
-            return self.put(effect.resource, effect.document)
-        known = self.get(effect.resource, effect.key)
-        return known is not None and self.drop(effect.resource, known)
-
     def places(self, index: str, value: str) -> Collection[Place]:
         """What is found under a value of an index, in the order of coming there. O(1)."""
         return self._found[index].get(value, {}).keys()

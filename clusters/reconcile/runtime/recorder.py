@@ -49,6 +49,18 @@ class Reference:
     name: str
     uid: str
 
+    @classmethod
+    def of(
+        cls,
+        document: Document,
+        *,
+        api_version: str = r.WORKLOAD.api_version,
+        kind: str = "Workload",
+    ) -> Reference:
+        """A document of a kind; a Workload where none is named."""
+        metadata = document["metadata"]
+        return cls(api_version, kind, metadata["namespace"], metadata["name"], metadata["uid"])
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -92,14 +104,6 @@ class Event:
             "lastTimestamp": at,
             "count": 1,
         }
-
-
-def workload_reference(workload: Document) -> Reference:
-    """A Workload, as events are about it."""
-    metadata = workload["metadata"]
-    return Reference(
-        r.WORKLOAD.api_version, "Workload", metadata["namespace"], metadata["name"], metadata["uid"]
-    )
 
 
 class Recorder:

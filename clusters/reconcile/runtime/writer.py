@@ -13,13 +13,7 @@ from typing import Any
 
 from clusters.documents.keys import Document
 from clusters.errors import NotFound
-from clusters.kube.client import (
-    DeleteOptions,
-    KubeClient,
-    PatchType,
-    Propagation,
-    WriteOptions,
-)
+from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.resources import Resource
 
 
@@ -187,7 +181,6 @@ class Writer:
             write.name,
             write.body,
             namespace=write.namespace or None,
-            patch_type=PatchType.MERGE,
             options=options,
         )
 
@@ -197,11 +190,7 @@ class Writer:
                 write.resource,
                 write.name,
                 namespace=write.namespace or None,
-                options=DeleteOptions(
-                    propagation=Propagation.BACKGROUND,
-                    uid=write.uid,
-                    resource_version=write.version,
-                ),
+                options=DeleteOptions(uid=write.uid, resource_version=write.version),
             )
         except NotFound:
             return  # what was to go is gone

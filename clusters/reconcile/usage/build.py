@@ -259,14 +259,15 @@ def _key(history: Sequence[Recorded]) -> tuple[str, str]:
 
 
 def _origins(clusters: Collection[Cluster]) -> frozenset[str]:
-    """Marks of the copies that managers of this fleet make or made: the portal's, or Kueue's."""
-    return frozenset(
-        settings.PORTAL_INSTALLATION
-        if row.mode == Cluster.Mode.PORTAL
-        else origin_of(row.kueue_configuration)
-        for row in clusters
-        if row.role == Cluster.Role.MANAGER
-    )
+    """Marks of the copies that managers of this fleet make or made."""
+    return frozenset(mark_of(row) for row in clusters if row.is_manager)
+
+
+def mark_of(manager: Cluster) -> str:
+    """Mark of the copies that a manager makes: the portal's, or its Kueue's."""
+    if manager.mode == Cluster.Mode.PORTAL:
+        return str(settings.PORTAL_INSTALLATION)
+    return origin_of(manager.kueue_configuration)
 
 
 def _manager(clusters: Collection[Cluster]) -> ClusterName | None:

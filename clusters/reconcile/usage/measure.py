@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from budgets.units import MOST_COUNTED_GPUS
 from clusters.documents.conditions import is_true
+from clusters.documents.keys import identity_of
 from clusters.documents.labels import HOSTNAME
 from clusters.kube.resources import Document
 from clusters.kueue.amounts import parse_amount
@@ -152,7 +153,7 @@ def node_facts(node: Document) -> Document:
     """What of a node is measured, under its identity; a node lists all its images besides."""
     status = node.get("status") or {}
     return {
-        "metadata": {**_identity(node), "labels": node["metadata"].get("labels") or {}},
+        "metadata": {**identity_of(node), "labels": node["metadata"].get("labels") or {}},
         "spec": {"unschedulable": (node.get("spec") or {}).get("unschedulable", False)},
         "status": {name: status.get(name) for name in ("capacity", "allocatable", "conditions")},
     }
@@ -162,7 +163,7 @@ def pod_facts(pod: Document) -> Document:
     """What of a pod is measured, under its identity."""
     spec = pod.get("spec") or {}
     return {
-        "metadata": _identity(pod),
+        "metadata": identity_of(pod),
         "spec": {
             "nodeName": spec.get("nodeName"),
             **{
@@ -175,12 +176,6 @@ def pod_facts(pod: Document) -> Document:
         },
         "status": {"phase": (pod.get("status") or {}).get("phase")},
     }
-
-
-def _identity(document: Document) -> Document:
-    known = document["metadata"]
-    names = ("namespace", "name", "uid", "resourceVersion")
-    return {name: known[name] for name in names if name in known}
 
 
 def _flavor_of(node: Document, flavors: Sequence[FlavorNodes]) -> FlavorNodes | None:

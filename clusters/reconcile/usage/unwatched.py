@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import structlog
-from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
@@ -32,8 +31,8 @@ from clusters.jobs.table import KINDS
 from clusters.kube.client import EVERYTHING, KubeClient, WatchOptions
 from clusters.kube.resources import WORKLOAD
 from clusters.kube.stream import WatchType
-from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
+from clusters.reconcile.usage.build import mark_of
 from clusters.reconcile.usage.record import Observation, Type, store_events
 
 log = structlog.stdlib.get_logger(__name__)
@@ -108,11 +107,6 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
         finished_at__lt=end,
     )
     rows = list(over.exclude(Exists(_copies_here(cluster))))
-    origin = (
-        settings.PORTAL_INSTALLATION
-        if manager.mode == Cluster.Mode.PORTAL
-        else origin_of(manager.kueue_configuration)
-    )
     events = WorkloadEvent.objects.filter(
         cluster=manager.slug, kind="Workload", uid__in=[row.uid for row in rows]
     )
@@ -120,7 +114,7 @@ def _ask(cluster: str, manager: Cluster, client: KubeClient, start: datetime, en
     for row in rows:
         if row.uid in newest:
             completed = ended_at(client, newest[row.uid].payload)
-            store_events(_as_copy(newest[row.uid], row, cluster, origin, completed))
+            store_events(_as_copy(newest[row.uid], row, cluster, mark_of(manager), completed))
     return len(rows)
 
 

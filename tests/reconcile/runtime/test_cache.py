@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.kube import resources as r
-from clusters.reconcile.runtime.cache import Cache, Effect, Index
+from clusters.reconcile.runtime.cache import Cache, Index
 from clusters.reconcile.runtime.job_cache import JobCache
 
 Document = dict[str, Any]
@@ -83,16 +83,6 @@ def test_indexes_follow_what_documents_say():
     assert set(cache.values("color")) == {"green"} and not cache.found("color", "red")
 
 
-def test_an_effect_shows_at_once_what_a_watch_would_tell_later():
-    cache = Cache()
-    shown = workload()
-    assert cache.show(Effect("", r.WORKLOAD, "n/w", shown))
-    assert not cache.put(r.WORKLOAD, shown), "the watch tells nothing new"
-    assert cache.show(Effect("", r.WORKLOAD, "n/w", None))
-    assert not cache.show(Effect("", r.WORKLOAD, "n/w", None))
-    assert cache.get(r.WORKLOAD, "n/w") is None
-
-
 names = st.sampled_from("abc")
 steps = st.lists(
     st.tuples(names, st.booleans(), st.lists(st.sampled_from(["red", "blue"]), max_size=2)),
@@ -134,7 +124,6 @@ def test_workloads_are_found_by_owner_and_uid_and_by_what_they_replace():
 def test_who_wrote_what_is_kept_only_where_it_is_asked_for(has_writers: bool):
     cache = Cache(has_writers=has_writers)
     cache.put(r.WORKLOAD, workload(managedFields=[{"manager": "kueue", "fieldsV1": {}}]))
-    told = Effect("c", r.WORKLOAD, "n/other", workload("other", managedFields=[{"manager": "x"}]))
-    cache.show(told)
+    cache.put(r.WORKLOAD, workload("other", managedFields=[{"manager": "x"}]))
     kept = ["managedFields" in found["metadata"] for found in cache.of(r.WORKLOAD).values()]
     assert kept == [has_writers] * 2
