@@ -19,15 +19,15 @@ from django.db.models import Q, QuerySet, Sum
 from budgets.intervals import Problem
 from budgets.metering import CapacityFact, QueueSample, lasting_mismatch
 from budgets.models import CapacityWatch, Discrepancy, Flavor, Interval, MeterState
-from budgets.selectors.billing.capacity import HOUR, capacity_facts, settled_hours, unmeasured_hours
+from budgets.models.reconciliation import UNSETTLED
+from budgets.selectors.billing.capacity import capacity_facts, settled_hours, unmeasured_hours
 from budgets.selectors.clock import utc_now
 from budgets.services.billing.discrepancies import (
-    UNSETTLED,
     clear_discrepancies,
     end_discrepancies,
     note_discrepancy,
 )
-from budgets.units import Period, utc_hour
+from budgets.units import HOUR, Period, utc_hour
 
 Kind = Discrepancy.Kind
 LATE = timedelta(minutes=15)
