@@ -32,6 +32,7 @@ from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.billing.months import zones_of
 from budgets.selectors.budget.history import ending_revision
 from budgets.selectors.exports.listing import still_sees
+from budgets.selectors.fleet.places import facts_in
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
 from budgets.selectors.usage.scope import USED
@@ -269,12 +270,8 @@ def _series(amounts: Mapping[datetime, float], known: datetime) -> Series:
 
 
 def _facts(spaces: Iterable[Workspace], start: datetime, end: datetime) -> QuerySet[UsageRecord]:
-    return UsageRecord.objects.filter(
-        workspace__in=[row.pk for row in spaces],
-        hour__gte=utc_hour(start),
-        hour__lt=end,
-        start__gte=start,
-    ).order_by()
+    facts = UsageRecord.objects.filter(workspace__in=[row.pk for row in spaces])
+    return facts_in(facts, Period(start, end))
 
 
 def recipients_of(rule: AlertRule) -> list[str]:
@@ -323,11 +320,10 @@ def withheld_from(webhook: Webhook) -> str:
     maker = webhook.created_by
     roles = roles_of(maker) if maker is not None else None
     if roles is not None and not (roles.is_admin or roles.is_finance):
-        words = (
-            "{} answers for the webhook and no longer has the finance role; rotate its key to "
-            "take over"
+        return (
+            f"{maker} answers for the webhook and no longer has the finance role; rotate its key "
+            "to take over"
         )
-        return words.format(maker)
     return ""
 
 

@@ -20,12 +20,12 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.approvals import installation
+from budgets.selectors.billing.jobs import CLASS_OF
 from budgets.selectors.billing.rows import line_hours
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import workload_names
 from budgets.selectors.roles import roles_of
 
-CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
 PUBLIC = (Statement.State.ISSUED, Statement.State.VOID)
 MOST_WORKLOADS = 100
 

@@ -31,6 +31,7 @@ from budgets.plan import (
     WorkspacePromise,
     strongest_stop,
 )
+from budgets.selectors.budget.timeline import lines_by_revision
 from budgets.spending import HARD_ACTIONS
 
 
@@ -90,13 +91,9 @@ def _workspace_promises(scope: Callable[[str], Q]) -> list[WorkspacePromise]:
         .order_by("namespace")
     )
     current = Q(revision__budget__in_force=F("revision"))
-    lines: dict[int, list[Line]] = {}
-    for revision, flavor, committed, ceiling, lendable in (
+    lines = lines_by_revision(
         BudgetLine.objects.filter(current, scope("revision__budget__workspace__account__slug"))
-        .order_by("revision_id", "position")
-        .values_list("revision_id", "flavor__slug", "committed", "ceiling", "lendable")
-    ):
-        lines.setdefault(revision, []).append(Line(flavor, committed, ceiling, lendable))
+    )
     splits: dict[int, dict[tuple[str, str], tuple[int, int]]] = {}
     for revision, flavor, cluster, committed, lendable in (
         Allocation.objects.filter(

@@ -170,30 +170,17 @@ class UsageScope:
         return rows.filter(flavor__slug__in=self.chosen.flavors) if self.chosen.flavors else rows
 
 
-@dataclass(frozen=True, slots=True)
-class DayCut:
-    """A range cut at UTC midnights: whole days, and the hours before and after them.
-
-    Attributes:
-        first: First whole day's midnight; None when no whole day is in the range.
-        last: Midnight after the last whole day.
-        edges: Periods [from, to) of hours that are in no whole day.
-    """
-
-    first: datetime | None
-    last: datetime | None
-    edges: tuple[tuple[datetime, datetime], ...]
+Span = tuple[datetime, datetime]
 
 
-def cut_at_days(start: datetime, end: datetime) -> DayCut:
-    """Cut [start, end), UTC, into whole UTC days and the rest."""
+def cut_at_days(start: datetime, end: datetime) -> tuple[Span | None, list[Span]]:
+    """Cut [start, end), UTC, into the whole UTC days, if there are any, and the hours around."""
     floor = start.replace(hour=0, minute=0, second=0, microsecond=0)
     first = floor if floor == start else floor + timedelta(days=1)
     last = end.replace(hour=0, minute=0, second=0, microsecond=0)
     if first >= last:
-        return DayCut(None, None, ((start, end),))
-    edges = ((start, first), (last, end))
-    return DayCut(first, last, tuple(edge for edge in edges if edge[0] < edge[1]))
+        return None, [(start, end)]
+    return (first, last), [edge for edge in ((start, first), (last, end)) if edge[0] < edge[1]]
 
 
 def source_of(amount: Amount) -> str | Combinable:

@@ -102,7 +102,7 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
     rows = tuple(_rows(scope, whole=True))
     return UsageTable(
         rows=rows,
-        totals=add_up(rows, key="", name="total", known=known_amounts(chosen)),
+        totals=add_up(rows, name="total", known=known_amounts(chosen)),
         freshness=freshness(scope, now=now),
     )
 
@@ -110,19 +110,17 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
 def usage_totals(user: User, chosen: UsageFilter) -> UsageTable:
     """The same without its freshness, which counts intervals; for pages that do not show it."""
     rows = tuple(_rows(UsageScope(user, chosen), whole=True))
-    totals = add_up(rows, key="", name="total", known=known_amounts(chosen))
+    totals = add_up(rows, name="total", known=known_amounts(chosen))
     return UsageTable(rows=rows, totals=totals, freshness=Freshness(None, (), {}))
 
 
-def add_up(
-    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = STORED
-) -> UsageRow:
+def add_up(rows: Iterable[UsageRow], *, name: str, known: Collection[str] = STORED) -> UsageRow:
     """One row that is the sum of rows; None for the amounts that are not ``known``."""
     sums = dict.fromkeys(known, 0)
     for row in rows:
         for amount in known:
             sums[amount] += row.amounts[amount] or 0
-    return usage_row(None, key, name, sums)
+    return usage_row(None, "", name, sums)
 
 
 def known_amounts(chosen: UsageFilter) -> tuple[str, ...]:

@@ -62,11 +62,8 @@ def create_flavor(
     )
     faults = _shape_faults(flavor)
     if slug == HOST_FLAVOR:
-        faults.append(
-            Fault(
-                "slug", "reserved", "The slug host is kept for CPU and memory; choose another one."
-            )
-        )
+        words = "The slug host is kept for CPU and memory; choose another one."
+        faults.append(Fault("slug", "reserved", words))
     save_checked(flavor, also=faults)
     FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
     announce(Work.SYNC)
