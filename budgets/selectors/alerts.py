@@ -21,7 +21,6 @@ from budgets.models import (
     MeterState,
     PendingSpan,
     Role,
-    SpendRule,
     UsageRecord,
     User,
     Webhook,
@@ -102,7 +101,9 @@ def workspace_outlook(workspace: Workspace, now: datetime) -> tuple[Outlook, str
 def read_rule(rule: AlertRule, now: datetime) -> Reading:
     """The value of one rule; its relations have to be joined. A bounded number of queries."""
     if rule.spend_rule is not None:
-        return _cap(rule.spend_rule, now)
+        state = cap_states([rule.spend_rule], now)[0]  # with what runs at this moment
+        currency = rule.spend_rule.currency
+        return Reading(state.window, float(state.spent), currency, state.exhausted_at)
     window = window_of(rule, now)
     spaces = watched(rule)
     known = _known_until(now)
@@ -165,12 +166,6 @@ def _budget_end(rule: AlertRule, window: Period, now: datetime) -> Reading:
     if ending is None:
         return Reading(window, 0.0)
     return Reading(window, (window.end - now) / timedelta(days=1), exhausted_at=window.end)
-
-
-def _cap(rule: SpendRule, now: datetime) -> Reading:
-    """A spend rule's figure, with what runs at this moment."""
-    state = cap_states([rule], now)[0]
-    return Reading(state.window, float(state.spent), rule.currency, state.exhausted_at)
 
 
 def _scope(user: User, prefix: str) -> Q:

@@ -156,8 +156,8 @@ def line_hours(statement: Statement, *, workspace_id: int, flavor: str) -> Itera
     source = statement.credits or statement
     paper = paper_of(source, ())
     facts = UsageRecord.objects.filter(workspace=workspace_id, flavor__slug=flavor)
-    booked = _booked(source.period).filter(workspace=workspace_id, flavor=flavor)
-    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, booked)):
+    late = booked(source.period).filter(workspace=workspace_id, flavor=flavor)
+    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, late)):
         yield row if source is statement else _turned(row, statement)
 
 
@@ -230,7 +230,7 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
 def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     if paper.account_id is not None:
         yield from _fact_rows(paper, UsageRecord.objects.filter(paper.seen_by(roles)))
-        yield from _correction_rows(paper, _booked(paper.period).filter(paper.seen_by(roles)))
+        yield from _correction_rows(paper, booked(paper.period).filter(paper.seen_by(roles)))
     for line in paper.lines:
         if line.kind not in OF_HOURS and paper.shows(line, roles):
             yield ChargeRow(
@@ -266,14 +266,15 @@ def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow
                     yield pricer.row(kind, hour, part, seconds, used)
 
 
-def _booked(period: BillingPeriod) -> QuerySet[Correction]:
+def booked(period: BillingPeriod) -> QuerySet[Correction]:
+    """Corrections of hour facts that are billed in a period."""
     if period.pk is None:
         return Correction.objects.none()
     return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE)
 
 
-def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[ChargeRow]:
-    rows = list(booked.select_related("workspace").order_by("start", "pk"))
+def _correction_rows(paper: Paper, found: QuerySet[Correction]) -> Iterator[ChargeRow]:
+    rows = list(found.select_related("workspace").order_by("start", "pk"))
     for old, late in by_month(rows, paper.period.zone):
         assert paper.account_id is not None
         card = correction_card(paper.account_id, old, paper.period)

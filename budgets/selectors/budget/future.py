@@ -149,14 +149,9 @@ def _planned(
     workspace: WorkspacePromise, span: RevisionSpan | None, draft: RevisionDraft | None
 ) -> WorkspacePromise:
     """The workspace with the terms of a draft, or of the revision of that instant."""
-    lines: tuple[Line, ...] = ()
-    preference: tuple[str, ...] = ()
-    spill = workspace.spill
-    source = draft or span
-    if source is not None:
-        lines, preference, spill = source.lines, source.preference, source.spill
-    kept = with_held(lines, [line.flavor for line in workspace.lines])
-    return replace(workspace, lines=kept, preference=preference, spill=spill)
+    source = draft or span or RevisionDraft(lines=(), spill=workspace.spill)
+    kept = with_held(source.lines, [line.flavor for line in workspace.lines])
+    return replace(workspace, lines=kept, preference=source.preference, spill=source.spill)
 
 
 def _laid_out(

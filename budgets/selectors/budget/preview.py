@@ -15,7 +15,6 @@ from budgets.plan import (
     FlavorTerms,
     FleetTimeline,
     ImpactRow,
-    Line,
     Promises,
     Reach,
     RevisionDraft,
@@ -31,7 +30,7 @@ from budgets.plan import (
 )
 from budgets.records import record_of
 from budgets.selectors.budget.future import parts_of, promises_at, split_for
-from budgets.selectors.budget.promises import promises_in_force
+from budgets.selectors.budget.promises import promises_in_force, with_held
 from budgets.selectors.budget.timeline import flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import RoleSet, roles_of, visible_workspaces
@@ -317,11 +316,9 @@ def _promises_after(
     splits = split_for(
         old, sound.lines, rooms=rooms, terms=terms, fields=_fields(draft, ".committed")
     )
-    kept = {line.flavor for line in sound.lines}
     new = replace(
         old,
-        lines=sound.lines
-        + tuple(Line(line.flavor, 0, 0, 0) for line in old.lines if line.flavor not in kept),
+        lines=with_held(sound.lines, [line.flavor for line in old.lines]),
         preference=sound.preference,
         spill=sound.spill,
         split=parts_of(splits),

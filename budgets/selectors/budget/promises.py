@@ -10,6 +10,7 @@ from budgets.models import (
     Account,
     Allocation,
     BudgetLine,
+    BudgetRevision,
     Flavor,
     Pool,
     PoolAllocation,
@@ -122,8 +123,8 @@ def _workspace_promise(
     splits: Mapping[int, dict[tuple[str, str], tuple[int, int]]],
 ) -> WorkspacePromise:
     budget = row.budget
-    revision = budget.in_force
-    own = tuple(lines.get(revision.pk, ())) if revision is not None else ()
+    revision = budget.in_force or BudgetRevision()
+    own = tuple(lines.get(revision.pk, ()))
     # Rules of an archived workspace mean nothing any more.
     effect = getattr(budget, "spend_effect", None) if row.archived_at is None else None
     return WorkspacePromise(
@@ -131,9 +132,9 @@ def _workspace_promise(
         workspace=row.slug,
         namespace=row.namespace,
         lines=with_held(_under(effect, own), budget.held_flavors),
-        preference=tuple(revision.preference) if revision is not None else (),
-        spill=Spill(revision.spill) if revision is not None else Spill.NEXT_FLAVOR_FIRST,
-        split=splits.get(revision.pk, {}) if revision is not None else {},
+        preference=tuple(revision.preference),
+        spill=Spill(revision.spill),
+        split=splits.get(revision.pk, {}),
         stop_policy=_stop_policy(row, effect),
         generation=budget.generation,
         checks_spend=row.archived_at is None and getattr(row, "checks_spend", False),

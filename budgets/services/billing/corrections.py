@@ -71,7 +71,9 @@ class FactWriter:
         late: dict[Place, Amounts] = {}
         for place, values in wanted.items():
             name = self._name(key, place)
-            (late if self._is_closed(name) else still_open)[place] = values
+            edge = self.edges.get(name[0])
+            is_closed = edge is not None and name[START] < edge
+            (late if is_closed else still_open)[place] = values
         corrected = self._correct(
             TABLES[rows.model.__name__],
             amounts,
@@ -93,10 +95,6 @@ class FactWriter:
             of_edge = Account.objects.filter(pk__in=accounts).order_by().values("pk")
             found |= Q(**{f"{owner}__in": of_edge}, start__lt=edge)
         return found
-
-    def _is_closed(self, name: Place) -> bool:
-        edge = self.edges.get(name[0])
-        return edge is not None and name[START] < edge
 
     def _name(self, key: Sequence[str], place: Place) -> Place:
         part = dict(zip(key, place, strict=True))
