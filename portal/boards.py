@@ -43,35 +43,26 @@ class Board:
     variables: Mapping[str, str]
 
 
+def _stat(title: str, query: str, width: int, unit: str = "short") -> Panel:
+    """One number, large."""
+    return Panel(title, {"": query}, unit, "stat", width)
+
+
 _SPACE: Final = 'workspace=~"$workspace"'
 BOARDS: Final[Mapping[str, Board]] = {
     "admin": Board(
         "GPU budgets: platform",
         (
-            Panel(
+            _stat(
                 "Clusters that do not answer",
-                {"": "count(portal_cluster_reachable == 0) or vector(0)"},
-                kind="stat",
-                width=6,
+                "count(portal_cluster_reachable == 0) or vector(0)",
+                6,
             ),
-            Panel(
-                "Shifts without a sign of life",
-                {"": "count(portal_shift_alive == 0) or vector(0)"},
-                kind="stat",
-                width=6,
+            _stat(
+                "Shifts without a sign of life", "count(portal_shift_alive == 0) or vector(0)", 6
             ),
-            Panel(
-                "Objects that are set aside",
-                {"": "sum(portal_shift_parked_keys)"},
-                kind="stat",
-                width=6,
-            ),
-            Panel(
-                "Budget requests that wait",
-                {"": "portal_budget_requests_waiting"},
-                kind="stat",
-                width=6,
-            ),
+            _stat("Objects that are set aside", "sum(portal_shift_parked_keys)", 6),
+            _stat("Budget requests that wait", "portal_budget_requests_waiting", 6),
             Panel(
                 "GPUs promised and in use",
                 {
@@ -150,19 +141,17 @@ BOARDS: Final[Mapping[str, Board]] = {
     "finance": Board(
         "GPU budgets: finance",
         (
-            Panel("Months to close", {"": "portal_months_to_close"}, kind="stat", width=8),
-            Panel(
+            _stat("Months to close", "portal_months_to_close", 8),
+            _stat(
                 "Time since the oldest of them ended",
-                {"": "portal_oldest_month_to_close_age_seconds"},
-                "s",
-                "stat",
+                "portal_oldest_month_to_close_age_seconds",
                 8,
+                "s",
             ),
-            Panel(
+            _stat(
                 "Workspaces in which a spend cap acts",
-                {"": "count(portal_spend_cap_in_force) or vector(0)"},
-                kind="stat",
-                width=8,
+                "count(portal_spend_cap_in_force) or vector(0)",
+                8,
             ),
             Panel(
                 "Discrepancies that block a close",

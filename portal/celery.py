@@ -39,41 +39,34 @@ app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-app.conf.task_routes = {
-    "clusters.tasks.run_shift": {"queue": "shift"},
-    "budgets.meter_usage": {"queue": "meter"},
-    "budgets.run_exports": {"queue": "meter"},
-    "budgets.refresh_outlooks": {"queue": "meter"},
-    "budgets.raise_alerts": {"queue": "meter"},
-    "budgets.deliver_alerts": {"queue": "meter"},
-    "budgets.stream_audit": {"queue": "meter"},
-    "budgets.seal_ledger": {"queue": "meter"},
-    "budgets.verify_ledger": {"queue": "meter"},
-    "clusters.tasks.*": {"queue": "sync"},
-    "budgets.*": {"queue": "sync"},
-}
 BEAT: Final = (
-    # name, task, seconds from one to the next, and after which one that nobody took is dropped
-    ("fill shifts", "clusters.tasks.fill_shifts", 2.0, 4),
-    ("check health", "clusters.tasks.check_health", 5.0, 5),
-    ("rotate tokens", "clusters.tasks.rotate_tokens", 60.0, 60),
-    ("advance what is in force", "budgets.advance_in_force", 5.0, 5),
-    ("carry out actions on jobs", "clusters.tasks.run_workload_actions", 5.0, 5),
-    ("advance maintenance", "clusters.tasks.advance_maintenance", 5.0, 5),
-    ("measure maintenance", "clusters.tasks.measure_maintenance", 60.0, 60),
-    ("settle spend rules", "budgets.settle_spending", 5.0, 5),
-    ("run exports", "budgets.run_exports", 15.0, 15),
-    ("meter usage", "budgets.meter_usage", 10.0, 10),
-    ("refresh outlooks", "budgets.refresh_outlooks", 300.0, 300),
-    ("raise alerts", "budgets.raise_alerts", 60.0, 60),
-    ("deliver alerts", "budgets.deliver_alerts", 15.0, 15),
-    ("send the audit log on", "budgets.stream_audit", 15.0, 15),
-    ("seal the ledger", "budgets.seal_ledger", 3_600.0, 3_600),
-    ("verify the ledger", "budgets.verify_ledger", 86_400.0, 3_600),
+    # name, task, queue, seconds from one to the next, and after which one that nobody took is
+    # dropped
+    ("fill shifts", "clusters.tasks.fill_shifts", "sync", 2.0, 4),
+    ("check health", "clusters.tasks.check_health", "sync", 5.0, 5),
+    ("rotate tokens", "clusters.tasks.rotate_tokens", "sync", 60.0, 60),
+    ("advance what is in force", "budgets.advance_in_force", "sync", 5.0, 5),
+    ("carry out actions on jobs", "clusters.tasks.run_workload_actions", "sync", 5.0, 5),
+    ("advance maintenance", "clusters.tasks.advance_maintenance", "sync", 5.0, 5),
+    ("measure maintenance", "clusters.tasks.measure_maintenance", "sync", 60.0, 60),
+    ("settle spend rules", "budgets.settle_spending", "sync", 5.0, 5),
+    ("run exports", "budgets.run_exports", "meter", 15.0, 15),
+    ("meter usage", "budgets.meter_usage", "meter", 10.0, 10),
+    ("refresh outlooks", "budgets.refresh_outlooks", "meter", 300.0, 300),
+    ("raise alerts", "budgets.raise_alerts", "meter", 60.0, 60),
+    ("deliver alerts", "budgets.deliver_alerts", "meter", 15.0, 15),
+    ("send the audit log on", "budgets.stream_audit", "meter", 15.0, 15),
+    ("seal the ledger", "budgets.seal_ledger", "meter", 3_600.0, 3_600),
+    ("verify the ledger", "budgets.verify_ledger", "meter", 86_400.0, 3_600),
 )
 app.conf.beat_schedule = {
     name: {"task": task, "schedule": every, "options": {"expires": expires}}
-    for name, task, every, expires in BEAT
+    for name, task, _, every, expires in BEAT
+}
+# All others are "sync", as the settings say.
+app.conf.task_routes = {
+    "clusters.tasks.run_shift": {"queue": "shift"},
+    **{task: {"queue": queue} for _, task, queue, _, _ in BEAT},
 }
 
 

@@ -25,7 +25,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from cryptography.fernet import Fernet
@@ -47,10 +46,6 @@ Command = Sequence[str | Path]
 
 class DemoError(Exception):
     """Said to the person in one line."""
-
-
-class Stopped(Exception):
-    """Ctrl-C or SIGTERM."""
 
 
 def _die_with_parent() -> None:
@@ -284,10 +279,6 @@ def greet(port: int, seconds: float) -> None:
     sys.stdout.flush()
 
 
-def stop_on_signal(signum: int, frame: FrameType | None) -> None:
-    raise Stopped
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "8000")))
@@ -300,8 +291,8 @@ def main() -> int:
     begun = time.monotonic()
     FOLDER.mkdir(mode=0o700, exist_ok=True)
     children = Processes({**os.environ})
-    signal.signal(signal.SIGTERM, stop_on_signal)
-    signal.signal(signal.SIGINT, stop_on_signal)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         check_port(port)
         start_everything(children, port, workers=workers)
@@ -309,7 +300,7 @@ def main() -> int:
         while (name := children.dead()) is None:
             time.sleep(0.5)
         raise DemoError(f"{name} ended by itself; see {FOLDER / 'logs' / name}.log")
-    except Stopped:
+    except KeyboardInterrupt:
         print("\nEnding everything ...", flush=True)
         return 0
     except DemoError as error:

@@ -15,8 +15,8 @@ import heapq
 import math
 import random
 import uuid
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -98,6 +98,8 @@ class Simulation:
     chance: random.Random = field(default_factory=lambda: random.Random(SEED))  # noqa: S311  a demo's load
     # Of jobs that end in the same second.
     order: Iterator[int] = field(default_factory=count)
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    running: list[tuple[datetime, int, Job]] = field(default_factory=list)
 
     def run(self) -> list[Job]:
         """Every job that was admitted, finished or still running at the end left out."""
@@ -106,17 +108,15 @@ class Simulation:
             key=lambda job: job.created,
         )
         waiting: dict[str, deque[Job]] = {t.namespace: deque() for t in self.tenants}
-        running: list[tuple[datetime, int, Job]] = []
-        used: dict[tuple[str, str], int] = {}
         done: list[Job] = []
         for job in arrivals:
-            while running and running[0][0] <= job.created:
-                ended = heapq.heappop(running)[2]
-                used[ended.tenant.namespace, ended.flavor] -= ended.gpus
+            while self.running and self.running[0][0] <= job.created:
+                ended = heapq.heappop(self.running)[2]
+                self.used[ended.tenant.namespace, ended.flavor] -= ended.gpus
                 done.append(ended)
-                self._start_waiting(waiting, used, running, ended.finished or job.created)
+                self._start_waiting(waiting.values(), ended.finished or job.created)
             waiting[job.tenant.namespace].append(job)
-            self._start_waiting(waiting, used, running, job.created)
+            self._start_waiting(waiting.values(), job.created)
         return [job for job in done if job.finished and job.finished < self.end]
 
     def _arrivals(self, tenant: Tenant) -> Iterator[Job]:
@@ -135,28 +135,20 @@ class Simulation:
             team = TEAMS[self.chance.randrange(len(TEAMS))]
             yield Job(tenant, name, gpus, seconds, at, uid, team=team)
 
-    def _start_waiting(
-        self,
-        waiting: dict[str, deque[Job]],
-        used: dict[tuple[str, str], int],
-        running: list[tuple[datetime, int, Job]],
-        now: datetime,
-    ) -> None:
-        for queue in waiting.values():
-            while queue and self._start(queue[0], used, now):
+    def _start_waiting(self, waiting: Iterable[deque[Job]], now: datetime) -> None:
+        for queue in waiting:
+            while queue and self._start(queue[0], now):
                 job = queue.popleft()
                 end = job.finished or now
-                heapq.heappush(running, (end, next(self.order), job))
+                heapq.heappush(self.running, (end, next(self.order), job))
 
-    def _start(self, job: Job, used: dict[tuple[str, str], int], now: datetime) -> bool:
+    def _start(self, job: Job, now: datetime) -> bool:
         """Floor first, then whatever the other lines and the account still have."""
         tenant = job.tenant
         for line in sorted(tenant.lines, key=lambda line: -line.committed):
-            own = used.get((tenant.namespace, line.flavor), 0)
-            within = own + job.gpus <= line.committed
-            borrowed = own + job.gpus <= line.ceiling and self._account_has(job, line, used)
-            if within or borrowed:
-                used[tenant.namespace, line.flavor] = own + job.gpus
+            own = self.used[tenant.namespace, line.flavor] + job.gpus
+            if own <= line.committed or (own <= line.ceiling and self._account_has(job, line)):
+                self.used[tenant.namespace, line.flavor] = own
                 job.flavor = line.flavor
                 job.worker = self.chance.choice(self.workers)
                 job.admitted = now + timedelta(seconds=1)
@@ -164,10 +156,10 @@ class Simulation:
                 return True
         return False
 
-    def _account_has(self, job: Job, line: Line, used: dict[tuple[str, str], int]) -> bool:
+    def _account_has(self, job: Job, line: Line) -> bool:
         account = [t for t in self.tenants if t.account == job.tenant.account]
         floor = sum(row.committed for t in account for row in t.lines if row.flavor == line.flavor)
-        total = sum(used.get((t.namespace, line.flavor), 0) for t in account)
+        total = sum(self.used[t.namespace, line.flavor] for t in account)
         pool = self.pools.get((job.tenant.account, line.flavor), 0)
         return total + job.gpus <= floor + pool
 

@@ -11,34 +11,30 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
 from budgets.exports import defused
+from budgets.models import Export
+from budgets.services.exports.runs import spool_path
 
 BLOCK = 256 * 1024
 RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 
 
-def send_file(
-    request: HttpRequest, path: Path, *, name: str, content_type: str, etag: str
-) -> HttpResponseBase:
-    """Answer with the file, a part of it, or 304 and 416 where these are due.
+def send_file(request: HttpRequest, export: Export) -> HttpResponseBase:
+    """Answer with its file, a part of it, or 304 and 416 where these are due.
 
     Args:
         request: Its Range, If-Range and If-None-Match decide.
-        path: The file; it never changes under one ``etag``.
-        name: Under which it is saved.
-        content_type: Media type.
-        etag: Digest of the content, without quotes.
+        export: A ready one; its file never changes under one digest.
 
     Raises:
         Http404: The file is not there any more.
     """
-    quoted = f'"{etag}"'
+    path, quoted = spool_path(export), f'"{export.sha256}"'
     if quoted in _tags(request.headers.get("If-None-Match", "")):
         return _dressed(HttpResponse(status=304), quoted)
     try:
@@ -57,14 +53,18 @@ def send_file(
     answer: HttpResponseBase
     if request.method == "HEAD":
         file.close()
-        answer = HttpResponse(content_type=content_type)
+        answer = HttpResponse(content_type=export.content_type)
     else:
-        answer = StreamingHttpResponse(_blocks(file, first, length), content_type=content_type)
+        answer = StreamingHttpResponse(
+            _blocks(file, first, length), content_type=export.content_type
+        )
     if wanted is not None:
         answer.status_code = 206
         answer["Content-Range"] = f"bytes {first}-{last}/{size}"
     answer["Content-Length"] = str(length)
-    answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+    answer["Content-Disposition"] = (
+        content_disposition_header(True, export.file_name) or "attachment"
+    )
     answer["X-Content-Type-Options"] = "nosniff"
     return _dressed(answer, quoted)
 

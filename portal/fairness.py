@@ -36,64 +36,38 @@ MOST: Final[Mapping[str, tuple[int, str]]] = {
 """Of each kind so many a minute, and what they are called."""
 _READ: Final = ("GET", "HEAD")
 _FILE: Final = "FILE"
-DOORS: Final[Mapping[tuple[str, str], str]] = {
-    ("what_if", "POST"): WHAT_IF,
-    ("api:what-if-list", "POST"): WHAT_IF,
-    ("job", "GET"): WHY,
-    ("api:workload-why", "GET"): WHY,
-    ("budget", "POST"): PREVIEW,
-    ("budget_check", "GET"): PREVIEW,
-    ("budget_check", "POST"): PREVIEW,
-    ("decide", "GET"): PREVIEW,
-    ("decide", "POST"): PREVIEW,
-    ("revision", "POST"): PREVIEW,
-    ("undo", "POST"): PREVIEW,
-    ("reallocate", "GET"): PREVIEW,
-    ("reallocate", "POST"): PREVIEW,
-    ("weigh_account", "GET"): PREVIEW,
-    ("weigh_account", "POST"): PREVIEW,
-    ("weigh_workspace", "GET"): PREVIEW,
-    ("weigh_workspace", "POST"): PREVIEW,
-    ("rate_card", "GET"): PREVIEW,
-    ("rate_card", "POST"): PREVIEW,
-    ("maintenance_plan", "POST"): PREVIEW,
-    ("api:preview", "POST"): PREVIEW,
-    ("api:dating-back", "POST"): PREVIEW,
-    ("api:revision-restore", "POST"): PREVIEW,
-    ("api:reallocation", "GET"): PREVIEW,
-    ("api:reallocation", "POST"): PREVIEW,
-    ("api:usage-groups", "GET"): PREVIEW,
-    ("api:maintenance-preview", "POST"): PREVIEW,
-    ("api:export-preview", "GET"): PREVIEW,
-    ("api:export-preview", "POST"): PREVIEW,
-    ("exports", "POST"): EXPORT,
-    ("export_file", "GET"): EXPORT,
-    ("export_about", "GET"): EXPORT,
-    ("usage", _FILE): EXPORT,
-    ("jobs", _FILE): EXPORT,
-    ("audit", _FILE): EXPORT,
-    ("cluster_rights", "GET"): EXPORT,
-    ("statement_pdf", "GET"): EXPORT,
-    ("api:export-list", "POST"): EXPORT,
-    ("api:export-plan-list", "POST"): EXPORT,
-    ("api:export-file", "GET"): EXPORT,
-    ("api:audit-file", "GET"): EXPORT,
-    ("api:cluster-rights", "GET"): EXPORT,
-    ("register", "POST"): UPLOAD,
-    ("cluster_change", "POST"): UPLOAD,
-    ("rate_propose", "POST"): UPLOAD,
-    ("billing_terms", "POST"): UPLOAD,
-    ("api:cluster-list", "POST"): UPLOAD,
-    ("api:cluster-inspection", "POST"): UPLOAD,
-    ("api:cluster-kubeconfig", "POST"): UPLOAD,
-    ("api:cluster-switch", "POST"): UPLOAD,
-    ("api:rate-card-list", "POST"): UPLOAD,
-    ("api:flavor-spot-prices", "POST"): UPLOAD,
-    ("cluster_preflight", "POST"): CHECK,
-    ("api:cluster-preflight", "POST"): CHECK,
+_COSTLY: Final[Mapping[str, Mapping[str, str]]] = {
+    WHAT_IF: {"POST": "what_if api:what-if-list"},
+    WHY: {"GET": "job api:workload-why"},
+    PREVIEW: {
+        "POST": "budget budget_check decide revision undo reallocate weigh_account weigh_workspace "
+        "rate_card maintenance_plan api:preview api:dating-back api:revision-restore "
+        "api:reallocation api:maintenance-preview api:export-preview",
+        "GET": "budget_check decide reallocate weigh_account weigh_workspace rate_card "
+        "api:reallocation api:usage-groups api:export-preview",
+    },
+    EXPORT: {
+        "POST": "exports api:export-list api:export-plan-list",
+        "GET": "export_file export_about cluster_rights statement_pdf api:export-file "
+        "api:audit-file api:cluster-rights",
+        _FILE: "usage jobs audit",
+    },
+    UPLOAD: {
+        "POST": "register cluster_change rate_propose billing_terms api:cluster-list "
+        "api:cluster-inspection api:cluster-kubeconfig api:cluster-switch "
+        "api:rate-card-list api:flavor-spot-prices",
+    },
+    CHECK: {"POST": "cluster_preflight api:cluster-preflight"},
 }
-"""What is counted as what, by the name of its address; POST stands for whatever is no reading, FILE
-for a reading whose query asks for a format."""
+"""Kind → method → names of addresses. POST stands for whatever is no reading, FILE for a reading
+whose query asks for a format."""
+DOORS: Final = {
+    (name, way): kind
+    for kind, ways in _COSTLY.items()
+    for way, names in ways.items()
+    for name in names.split()
+}
+"""What is counted as what, by the name of its address and the method."""
 
 
 @dataclass(frozen=True, slots=True)

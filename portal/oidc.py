@@ -32,6 +32,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from budgets import timed
+from budgets.models import Identity
 from budgets.services.company import Vouched
 from portal.providers import Provider
 
@@ -42,10 +43,11 @@ _WHOLE_S: Final = 10
 """For a whole answer, however slowly its bytes come."""
 _LIMIT: Final = 1024 * 1024
 """Bytes of an answer: a document, keys, a token, what it tells of a person."""
-_LEEWAY_S: Final = 60
+LEEWAY_S: Final = 60
+"""How far the clocks of provider and portal may be apart."""
 _ALGORITHMS: Final = "id_token_signing_alg_values_supported"
 # With a key that the provider alone has; neither none nor a secret that is shared.
-_SIGNATURES: Final = frozenset(
+SIGNATURES: Final = frozenset(
     f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
 ) | {"EdDSA"}
 _ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -100,7 +102,7 @@ def finish(request: HttpRequest, provider: Provider) -> tuple[Vouched, str]:
                 "aud": {"essential": True, "value": provider.client_id},
                 "sub": {"essential": True},
             },
-            leeway=_LEEWAY_S,
+            leeway=LEEWAY_S,
         )
         claims = answer["userinfo"]
         if client.server_metadata.get(_MORE):
@@ -127,6 +129,19 @@ def end_address(provider: Provider, *, id_token: str, back: str) -> str | None:
             post_logout_redirect_uri=back, id_token_hint=id_token, client_id=provider.client_id
         )
         return str(told["url"])
+
+
+def signing_keys(provider: Provider) -> list[dict[str, Any]]:
+    """The public keys that the provider signs with now, as JSON Web Keys.
+
+    Raises:
+        Unreachable: It does not answer.
+        Refused: Its documents are not what they have to be.
+    """
+    with _heard(provider):
+        keys = _client(provider).fetch_jwk_set(force=True)["keys"]
+        # A shared secret among them signs nothing here, and a key to encrypt with neither.
+        return [key for key in keys if key["kty"] != "oct" and key.get("use", "sig") == "sig"]
 
 
 class _Bounded(HTTPAdapter):
@@ -205,18 +220,28 @@ def _client(provider: Provider) -> Any:
     named = [*_ENDPOINTS, *({_MORE} & told.keys())]
     if unfit := [name for name in named if not provider.is_fit(told.get(name, ""))]:
         raise Refused(f"its discovery document names no https address for {', '.join(unfit)}")
-    told[_ALGORITHMS] = [name for name in told.get(_ALGORITHMS, ()) if name in _SIGNATURES]
+    told[_ALGORITHMS] = [name for name in told.get(_ALGORITHMS, ()) if name in SIGNATURES]
     return client
 
 
 @contextmanager
 def _heard(provider: Provider) -> Iterator[None]:
-    """What the library raises, as what it means."""
+    """What the library raises over an answer, as what it means."""
     try:
-        yield
+        with meant():
+            yield
     except RequestException as error:
         log.warning("provider_unreachable", provider=provider.name, error=type(error).__name__)
         raise Unreachable from error
+
+
+@contextmanager
+def meant() -> Iterator[None]:
+    """What the libraries raise over documents and tokens, as :class:`Refused`."""
+    try:
+        yield
+    except RequestException:
+        raise
     except (AuthlibBaseError, JoseError) as error:
         raise Refused(str(error)) from error
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -240,6 +265,8 @@ def _vouched(provider: Provider, claims: Mapping[str, Any]) -> Vouched:
             group
             for group in (groups if isinstance(groups, list) else ())
             if isinstance(group, str) and 0 < len(group) <= _LONGEST_GROUP and "\0" not in group
+            # Whatever people call their groups, none of them makes a machine of a person.
+            if not group.startswith(Identity.MACHINE)
         ),
     )
 

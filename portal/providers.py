@@ -28,6 +28,7 @@ class Provider:
         scopes: That are asked for.
         groups: Claim with the names of somebody's groups.
         username: Claim with the name of a new account.
+        api_audience: Of the tokens of machines that the API takes; empty for none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Provider:
     scopes: str
     groups: str
     username: str
+    api_audience: str = ""
 
     @property
     def origin(self) -> str:
@@ -109,6 +111,9 @@ def _read(env: Environment, name: str, faults: list[SettingFault]) -> Provider:
     elif file and not (given := _text_of(file)):
         says = f"is {file[:200]!r}, which cannot be read or is empty"
         fault("CLIENT_SECRET_FILE", says, "Name a file that this server can read.")
+    if (audience := value("API_AUDIENCE")) and audience == value("CLIENT_ID"):
+        advice = "Name the API at the provider with a name of its own, such as its address."
+        fault("API_AUDIENCE", "is the same as CLIENT_ID, so that a person's token fits", advice)
     return Provider(
         name=name,
         label=value("LABEL", name),
@@ -118,6 +123,7 @@ def _read(env: Environment, name: str, faults: list[SettingFault]) -> Provider:
         scopes=" ".join(dict.fromkeys(("openid", *value("SCOPES", "profile email").split()))),
         groups=value("GROUPS_CLAIM", "groups"),
         username=value("USERNAME_CLAIM", "preferred_username"),
+        api_audience=audience,
     )
 
 

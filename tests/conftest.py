@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import time_machine
 from django.core.cache import cache
 from django.db import connection, transaction
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from portal.logs import formatter
 from tests.builders import SmallFleet, small_fleet
@@ -20,7 +22,7 @@ from tests.secrets import WATCH, listen, watch
 __all__ = ["django_db_keepdb", "django_db_setup"]  # fixtures
 pytest_plugins = ["tests.controlplane.fixtures"]
 # How long an example takes says how much else the machine does.
-settings.register_profile("lanes")
+settings.register_profile("lanes", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("lanes")
 API, WEB = (Path(__file__).parent / folder for folder in ("api", "web"))
 
@@ -45,6 +47,13 @@ def _no_secret_is_logged() -> Iterator[None]:
 def _no_login_attempts() -> None:
     """Attempts of earlier tests in this process do not count."""
     cache.clear()
+
+
+@pytest.fixture
+def at_one_moment() -> Iterator[None]:
+    """However slow the machine is, nobody is late: the clock stands still."""
+    with time_machine.travel(datetime.now(UTC), tick=False):
+        yield
 
 
 @pytest.fixture

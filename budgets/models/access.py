@@ -119,7 +119,10 @@ class Identity(models.Model):
     Attributes:
         issuer: As the provider names itself; with the subject it is one person's, for ever.
         groups: Names, as of the last sign-in.
+        subject: A machine's begins with ``MACHINE``, before the name of its client.
     """
+
+    MACHINE = "client:"
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities")
     provider = models.SlugField(max_length=40)

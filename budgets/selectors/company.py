@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from budgets.models import GroupRule, Identity, Membership
+from budgets.models import GroupRule, Identity, Membership, User
+
+
+def is_machine(user: User) -> bool:
+    """Whether an account is one of a program, which signs in nowhere (``Identity.MACHINE``)."""
+    return Identity.objects.filter(user=user, subject__startswith=Identity.MACHINE).exists()
 
 
 def group_rules() -> QuerySet[GroupRule]:

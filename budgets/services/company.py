@@ -23,12 +23,18 @@ from budgets.selectors.company import lost_without
 from budgets.services.access import create_user, end_access, grant_role, revoke_role
 from budgets.services.alerts.webhooks import tell_by_mail
 from budgets.services.audit import audit, state_of
-from budgets.services.finance import locked_installation, require_fair_grant, tell_finance
+from budgets.services.finance import (
+    PAIR_OF_EYES,
+    locked_installation,
+    require_fair_grant,
+    tell_finance,
+)
 from budgets.services.guards import by_admin, save_checked
 
 REFUSED: Final = "session.refuse"
 BREAK_GLASS: Final = "session.break_glass"
 _MOST_GROUPS: Final = 1_000
+_MACHINE_SEEN_FOR: Final = timedelta(minutes=5)
 _NAMES: Final = ("email", "first_name", "last_name")
 _NOTHING_OPENS: Final = (
     "You are known here, but none of your groups gives a role. Ask a platform admin for a role, or "
@@ -90,6 +96,28 @@ def enter(vouched: Vouched) -> User:
     return user
 
 
+def enter_machine(vouched: Vouched) -> User:
+    """The account of a machine, whose roles follow the rules for the group of its own name.
+
+    What is asked and written at a sign-in is asked and written every few minutes, not each time.
+
+    Raises:
+        Rejected: No rule gives it a role, or its account is switched off.
+    """
+    identity = _identity_of(vouched)
+    if identity is None and not _rules(vouched).exists():
+        words = (
+            f"No rule gives a role to the group {vouched.subject}. Ask a platform admin for one."
+        )
+        raise Rejected.because("", "not_let_in", words)
+    if identity is not None and not identity.user.is_active:
+        words = "The account of this machine is switched off here. Ask a platform admin."
+        raise Rejected.because("", "not_let_in", words)
+    if identity is not None and identity.seen_at > utc_now() - _MACHINE_SEEN_FOR:
+        return identity.user
+    return enter(vouched)
+
+
 @transaction.atomic
 def connect_identity(actor: User, *, vouched: Vouched) -> Identity:
     """Tie an account of the company to one's own here; roles follow at the next sign-in.
@@ -142,6 +170,9 @@ def add_group_rule(
     if provider not in settings.PORTAL_PROVIDERS:
         words = f"{provider!r} is not one of the providers that PORTAL_SIGNIN names."
         faults.append(Fault("provider", "unknown_provider", words))
+    if group.startswith(Identity.MACHINE) and role in PAIR_OF_EYES:
+        words = f"{group} is a machine: it can be neither admin nor finance."
+        faults.append(Fault("role", "machine", words))
     rule = GroupRule(
         provider=provider,
         group=group,

@@ -15,6 +15,7 @@ from budgets.models import Approval, AuditEntry, Installation, Membership, Propo
 from budgets.selectors.alerts import finance_addresses
 from budgets.selectors.approvals import TOLD, installation
 from budgets.selectors.clock import utc_now
+from budgets.selectors.company import is_machine
 from budgets.services.alerts.webhooks import tell_by_mail
 from budgets.services.audit import audit, state_of
 from budgets.services.billing.approvals import MoneyDeed, Seen, propose
@@ -55,10 +56,13 @@ def require_fair_grant(actor: User | None, *, user: User, role: str) -> None:
 
     Raises:
         NotAllowed: Somebody gives finance to themselves.
-        Rejected: One person runs everything alone, and it is somebody else.
+        Rejected: It is a machine; or one person runs everything alone, and it is somebody else.
     """
     if role not in PAIR_OF_EYES:
         return
+    if is_machine(user):
+        words = f"{user} is a machine: it can be neither admin nor finance."
+        raise Rejected.because("role", "machine", words)
     is_one_person = installation().is_one_person
     is_own = actor is not None and actor.pk == user.pk
     if role == Role.FINANCE and is_own and not is_one_person:

@@ -26,7 +26,7 @@ from budgets.errors import NotAllowed, Rejected
 from budgets.models import ApiToken, GroupRule, Membership, Operation, User
 from budgets.selectors import SetupStep
 from budgets.selectors.company import gained_by, group_rules, lost_without
-from portal.api.authentication import KEYWORD
+from portal.api.authentication import KEYWORD, scope_of
 from portal.api.paging import BY_USERNAME, CREATED, Slice
 from portal.api.shapes import (
     NamedField,
@@ -237,13 +237,12 @@ class MeView(View):
 
     @answers(MeSerializer)
     def get(self, user: User) -> Any:
-        token = self.request.auth
         roles = Membership.objects.filter(user=user).select_related("account", "workspace")
         return {
             "username": user.username,
             "email": user.email,
             "time_zone": user.time_zone,
-            "scope": token.scope if isinstance(token, ApiToken) else "session",
+            "scope": scope_of(self.request),
             "roles": roles.order_by("role", "pk"),
         }
 
@@ -437,6 +436,4 @@ class Operations(Noun):
 class SetupView(View):
     """What an empty portal still needs; empty for everybody but admins."""
 
-    @answers(SetupStepSerializer, many=True)
-    def get(self, user: User) -> Any:
-        return selectors.setup_steps(user)
+    get = deed(selectors.setup_steps, SetupStepSerializer, many=True)

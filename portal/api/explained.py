@@ -31,7 +31,7 @@ from portal.api.shapes import (
     flavor_field,
     workspace_field,
 )
-from portal.api.views import ASKED, Noun, View, actor, admin, answers
+from portal.api.views import ASKED, Noun, View, actor, admin, answers, deed
 
 
 class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
@@ -190,9 +190,7 @@ class WhyView(View):
 class ShadowView(View):
     """Decisions in which the engine of a cluster differed from Kueue, with both sides."""
 
-    @answers(ShadowReportSerializer)
-    def get(self, user: User, slug: str) -> Any:
-        return seen.shadow_report(user, slug)
+    get = deed(seen.shadow_report, ShadowReportSerializer)
 
 
 def _asker(request: Request) -> User:

@@ -19,7 +19,6 @@ from budgets.selectors.exports import listing as reads
 from budgets.selectors.exports.wishes import Preview, preview
 from budgets.services.exports import plans
 from budgets.services.exports.plans import request_export
-from budgets.services.exports.runs import spool_path
 from portal.api.paging import CREATED
 from portal.api.shapes import MOST_ROWS, RecordSerializer, RowSerializer, Strict
 from portal.api.views import ASKED, DONE, MADE, Noun, View, actor, deed, finds, lists, shows
@@ -157,11 +156,4 @@ class ExportFileView(View):
         },
     )
     def get(self, request: Request, pk: int) -> HttpResponseBase:
-        export = reads.export_file_for(actor(request), pk)
-        return send_file(
-            request._request,
-            spool_path(export),
-            name=export.file_name,
-            content_type=export.content_type,
-            etag=export.sha256,
-        )
+        return send_file(request._request, reads.export_file_for(actor(request), pk))

@@ -182,3 +182,18 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
             "name": "Authorization",
             "description": "Token gbp_…, from POST login or from the page API tokens.",
         }
+
+
+class MachineScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its base registers subclasses untyped
+    """How the schema names the token of a machine."""
+
+    target_class = "portal.api.authentication.MachineAuthentication"
+    name = "machine"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "A token of the company's provider, by client credentials.",
+        }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal
-from fractions import Fraction
 from typing import Any
 
 from rest_framework import serializers
@@ -16,6 +14,7 @@ from budgets.selectors.spending import CapState
 from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
+from budgets.units import quantise
 from portal.api.shapes import InstantField, ReasonInput, Strict
 from portal.api.views import DONE, MADE, Noun, answers, deed
 from portal.bounds import MONEY, REASON, WARN_AT_PERCENT
@@ -93,21 +92,16 @@ class CapSerializer(serializers.Serializer[CapState]):
     suspended = GlassSerializer(source="glass", allow_null=True)
 
     def get_spent(self, state: CapState) -> str:
-        return _shown(state.spent)
+        return str(quantise(state.spent, digits=2))
 
     def get_spent_per_hour(self, state: CapState) -> str:
-        return _shown(state.per_hour)
+        return str(quantise(state.per_hour, digits=2))
 
     def get_new_jobs(self, state: CapState) -> str:
         return new_jobs_words(state.rule.as_cap)
 
     def get_running_jobs(self, state: CapState) -> str:
         return running_jobs_words(state.rule.as_cap)
-
-
-def _shown(amount: Fraction) -> str:
-    exact = Decimal(amount.numerator) / Decimal(amount.denominator)
-    return str(exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
 
 
 class SpendRules(Noun):

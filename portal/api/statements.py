@@ -25,7 +25,7 @@ from budgets.services import billing as actions
 from budgets.services.billing import DrawSummary
 from clusters.selectors import cluster_names
 from portal.api.paging import CREATED
-from portal.api.proposals import ProposalSerializer
+from portal.api.proposals import ProposalDecision, ProposalSerializer
 from portal.api.shapes import (
     ReasonInput,
     RecordSerializer,
@@ -149,11 +149,8 @@ class AdjustmentInput(Strict):
     reason = serializers.CharField(max_length=500)
 
 
-class AdjustmentDecision(Strict):
+class AdjustmentDecision(ProposalDecision):
     """Approve, by somebody else than the proposer, or decline with a reason."""
-
-    approve = serializers.BooleanField(source="is_approved")
-    reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
 class Months(Noun):
@@ -163,9 +160,7 @@ class Months(Noun):
     shape = MonthSerializer
     lookup_field, lookup_value_converter = "name", "slug"
 
-    @answers(many=True)
-    def list(self, user: User) -> Any:
-        return read.billing_months(user)
+    list = deed(read.billing_months, many=True)
 
     @answers(MonthCheckSerializer, query=(ZONE,))
     def retrieve(self, user: User, name: str) -> Any:

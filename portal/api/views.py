@@ -28,7 +28,7 @@ from rest_framework.viewsets import ViewSetMixin
 
 from budgets import selectors
 from budgets.errors import Fault, NotAllowed, Rejected
-from budgets.models import Account, ApiToken, User, Workspace
+from budgets.models import Account, User, Workspace
 from budgets.texts import is_storable
 from portal.api.paging import Order, expected_version, page
 from portal.api.schema import Declared, PortalSchema, Shape, declared_of
@@ -203,7 +203,7 @@ def admin_in_session(request: Request) -> User:
         NotAllowed: For everybody else.
     """
     user = admin(request)
-    if isinstance(request.auth, ApiToken):
+    if request.auth is not None:
         raise NotAllowed(
             "People, roles and tokens of others are changed in a browser session, never with an"
             " API token. Sign in to the portal."

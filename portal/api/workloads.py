@@ -94,9 +94,7 @@ class WorkloadsView(View):
         order=BY_PLACE,
         shape=WorkloadSerializer,
         query=(
-            OpenApiParameter(
-                "workspace", str, many=True, description="Namespace; may be repeated."
-            ),
+            WORKSPACES,
             OpenApiParameter("phase", str, many=True, enum=PHASES),
             OpenApiParameter("cluster", str, description="Submitted to it, or running on it."),
             OpenApiParameter("flavor", str, description="Holds GPUs of it."),

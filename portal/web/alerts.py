@@ -8,7 +8,6 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import get_object_or_404
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -97,9 +96,6 @@ def _raised(user: Any) -> Section:
 def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
     roles = selectors.roles_of(user)
 
-    def remove(key: str) -> None:
-        alerting.remove_rule(user, rule=get_object_or_404(seen.visible_rules(user), pk=key))
-
     def create(typed: dict[str, Any]) -> None:
         alerting.create_rule(user, **typed.pop("subject"), **typed)
 
@@ -131,7 +127,8 @@ def _rules(user: Any, rules: list[AlertRule], currency: str) -> Section:
             for rule in rules
         ],
         empty="There is no rule yet.",
-        remove=remove if may_change else None,
+        removable=seen.visible_rules(user),
+        remove=(lambda row: alerting.remove_rule(user, rule=row)) if may_change else None,
         form=AlertRuleForm if may_change else None,
         arguments={"offered": {"subject": subjects}},
         do=create,
@@ -183,11 +180,9 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
             for row in seen.visible_webhooks(user)
         ],
         empty="There is no webhook yet.",
-        remove=lambda key: alerting.remove_webhook(
-            user, webhook=get_object_or_404(seen.visible_webhooks(user), pk=key)
-        ),
+        removable=seen.visible_webhooks(user),
+        remove=lambda row: alerting.remove_webhook(user, webhook=row),
         form=WebhookForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
         do=create,
         button="Add webhook",
         said="The portal sends alerts to {name} from now on.",
@@ -195,11 +190,7 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
 
 
 def _deliveries(user: Any) -> Section:
-    def again(key: str) -> None:
-        found = get_object_or_404(seen.visible_deliveries(user), pk=key)
-        alerting.retry_delivery(user, delivery=found)
-
-    rows = seen.visible_deliveries(user).select_related("webhook")[:ALERTS_SHOWN]
+    found = seen.visible_deliveries(user)
     return Section(
         key="deliveries",
         title="Deliveries",
@@ -214,10 +205,11 @@ def _deliveries(user: Any) -> Section:
                 row.problem,
                 remove=str(row.pk) if row.state == Delivery.State.GIVEN_UP else "",
             )
-            for row in rows
+            for row in found.select_related("webhook")[:ALERTS_SHOWN]
         ],
         empty="Nothing has been sent yet.",
-        remove=again,
+        removable=found,
+        remove=lambda row: alerting.retry_delivery(user, delivery=row),
         remove_label="Try again",
         removed="The portal tries to send it again.",
     )

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponseBase
 from budgets import selectors
 from budgets.models import AuditEntry, User
 from portal.downloads import documents_answer
+from portal.web.context import account_names
 from portal.web.forms import DayField, WorkspaceFilter, midnight, offer_names
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -71,11 +72,8 @@ class AuditForm(WorkspaceFilter):
 @page()
 def audit(request: HttpRequest, user: User) -> HttpResponseBase:
     """Who changed what, newest first; all pages as a file."""
-    accounts = selectors.visible_accounts(user, include_archived=True)
     form = AuditForm(
-        request.GET,
-        names=selectors.workspace_names(user),
-        accounts=dict(accounts.values_list("slug", "name")),
+        request.GET, names=selectors.workspace_names(user), accounts=account_names(user)
     )
     context: dict[str, Any] = {"form": form, "streams": selectors.audit_streams(user)}
     if not form.is_valid():

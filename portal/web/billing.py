@@ -38,7 +38,6 @@ from portal.web.pages import (
     may_bill,
     page,
     pressed,
-    require_finance,
     typed,
 )
 from portal.web.statement_pdf import statement_pdf
@@ -92,8 +91,6 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     month = read.period_for(user, name, zone)
     # At the size of a fleet the list takes seconds: the page comes first and asks for it.
     is_checked = "checks" in request.GET
-    if request.method == "POST":
-        require_finance(user)
     form = PortalForm(typed(request))
     if answer := pressed(request, _month_deeds(user, month, form), to=month_url(month)):
         return answer
@@ -154,8 +151,6 @@ def statement(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     if request.POST.get("deed") == "seen":
         actions.note_look(user, sheet)
         return redirect("statement", key=paper.pk)
-    if request.method == "POST":
-        require_finance(user)
     if answer := pressed(request, _statement_deeds(user, paper, form), to=request.path):
         return answer
     changes = read.changes_since_look(user, sheet)
@@ -217,7 +212,7 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
     """Where a line comes from: its prices, its days, the hours and workloads of one day."""
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
-    day = asked_day(request, "day")
+    day = asked_day(request)
     trace = read.line_trace(paper, line, day=day)
     steps = price_steps(line)
     context = {

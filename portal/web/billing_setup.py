@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from budgets import selectors
 from budgets import services as promises
 from budgets.models import (
     Account,
@@ -27,7 +26,7 @@ from budgets.selectors import billing as read
 from budgets.selectors.approvals import installation
 from budgets.services import billing as actions
 from portal.bounds import REASON
-from portal.web.approvals import PROPOSED, Approving
+from portal.web.approvals import PROPOSED, Approving, DecisionForm
 from portal.web.forms import (
     ChoosingForm,
     CurrencyField,
@@ -101,10 +100,6 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
         ],
         empty="There is no adjustment yet.",
         form=AdjustmentForm if may_write else None,
-        arguments={
-            "accounts": selectors.visible_accounts(user),
-            "workspaces": selectors.visible_workspaces(user),
-        },
         do=propose,
         button="Propose an adjustment",
         said="It waits for somebody else's approval.",
@@ -118,12 +113,6 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
     )
 
 
-class ApprovalForm(PortalForm):
-    """Approve, or decline with a reason."""
-
-    reason = ReasonField(required=False, help_text="Needed to decline it.", **REASON)
-
-
 @page("GET", "POST")
 def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     """One adjustment, and its decision by somebody else than its proposer."""
@@ -134,7 +123,7 @@ def adjustment(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     return form_page(
         request,
         "billing/adjustment.html",
-        ApprovalForm(typed(request)),
+        DecisionForm(typed(request)),
         lambda given: actions.decide_adjustment(
             user,
             adjustment=row,
@@ -272,7 +261,6 @@ def _account_terms(user: Any) -> Section:
         ],
         empty="Every account is billed in UTC months.",
         form=TermsForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: actions.set_billing_terms(user, **typed),
         button="Set the terms of an account",
     )
@@ -299,10 +287,7 @@ def _invoice_details(user: User, chosen: str) -> Section:
         ],
         empty="No account has invoice details yet.",
         form=InvoiceForm,
-        arguments={
-            "accounts": selectors.visible_accounts(user),
-            "initial": {"account": chosen, **details},
-        },
+        arguments={"initial": {"account": chosen, **details}},
         do=lambda typed: actions.set_invoice_details(user, **typed),
         button="Set the details of an account",
     )
@@ -342,7 +327,6 @@ def _time_series(user: Any) -> Section:
         ],
         empty="No flavor has a time series.",
         form=SeriesForm,
-        arguments={"flavors": selectors.visible_flavors(user)},
         do=lambda typed: actions.record_spot_prices(
             user, **typed, currency=read.portal_currency() or "EUR"
         ),

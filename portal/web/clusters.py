@@ -1,18 +1,21 @@
-"""Clusters: health of each in a row; one with its objects, drift, rights and switches."""
+"""Clusters: health of each in a row; one with its objects, drift, rights, switches and work."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
 from budgets import selectors
 from budgets.errors import Rejected
-from budgets.models import Proposal, User
+from budgets.models import Operation, Proposal, User
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.selectors.configured import notes_of, settings_of
@@ -34,75 +37,6 @@ from portal.web.pages import form_page, page, require_admin, typed
 AUDIT_SHOWN = 20
 
 
-class ModeForm(ReasonForm):
-    """Who decides on the cluster."""
-
-    mode = radio("Who decides", kueue="Kueue decides", portal="The portal decides")
-    field_order = ["mode", "reason"]
-
-
-class DriftForm(PortalForm):
-    """What happens to a hand edit."""
-
-    drift_policy = radio(
-        "A hand edit of an owned field",
-        restore="Put back what the portal wants",
-        keep="Keep the hand edit and show it",
-    )
-
-
-class GuardForm(ReasonForm):
-    """What may be done about known defects of the Kueue there."""
-
-    guard = radio(
-        "Known defects of Kueue",
-        off="Off: nothing is checked",
-        tell="Report: shown here and on the job's page; nothing is changed",
-        cure="Prevent and cure: the portal writes where Kueue would be stuck",
-    )
-    field_order = ["guard", "reason"]
-
-
-class LocalJobsForm(PortalForm):
-    """Whether jobs may come to a worker past the manager."""
-
-    allows_local_jobs = forms.BooleanField(
-        label="Allow jobs on this worker directly", required=False
-    )
-
-
-class OperatorsForm(PortalForm):
-    """Who makes the parts of queued jobs there."""
-
-    operators = NamesField(
-        label="Service accounts",
-        help_text="One per line as NAMESPACE/NAME, such as "
-        "jobset-system/jobset-controller-manager.",
-    )
-
-
-class ElsewhereForm(PortalForm):
-    """Whether GPUs are for workspaces alone."""
-
-    denies_elsewhere = forms.BooleanField(
-        label="Refuse pods with GPUs outside of workspaces", required=False
-    )
-    gpu_namespaces = NamesField(
-        label="Still allow them in these namespaces",
-        help_text="One per line, such as gpu-operator.",
-    )
-
-
-class ConfigurationForm(PortalForm):
-    """The Kueue Configuration that holds there."""
-
-    kueue_configuration = YamlField(
-        label="Kueue Configuration",
-        help_text="Paste the YAML of Kueue's Configuration, from the ConfigMap "
-        "kueue-manager-config. Leave it empty and the portal reads it from the cluster.",
-    )
-
-
 class KubeconfigForm(PortalForm):
     """A new kubeconfig for the same cluster."""
 
@@ -114,17 +48,6 @@ class KubeconfigForm(PortalForm):
         help_text="It is stored encrypted and never shown again. The old one is forgotten.",
     )
     context = forms.CharField(label="Context", required=False, max_length=200)
-
-
-class BlockForm(ReasonForm):
-    """Says which side is right after a restored backup."""
-
-    keep = radio(
-        "Which side is right",
-        cluster="The cluster: writing to it stops, so that budgets can be entered again",
-        portal="The portal: its objects replace the cluster's, and the rest is drained",
-    )
-    field_order = ["keep", "reason"]
 
 
 class FarewellForm(ReasonForm):
@@ -147,17 +70,70 @@ class DeregisterForm(FarewellForm):
     field_order = ["slug", "reason", "abandon"]
 
 
-FORMS: dict[str, type[PortalForm]] = {
-    "mode": ModeForm,
-    "drift": DriftForm,
-    "guard": GuardForm,
-    "local-jobs": LocalJobsForm,
-    "operators": OperatorsForm,
-    "gpus-elsewhere": ElsewhereForm,
-    "configuration": ConfigurationForm,
+def _of(base: type[PortalForm] = PortalForm, **fields: forms.Field) -> type[PortalForm]:
+    """The form of these fields, with those of its base after them."""
+    return type("ChangeForm", (base,), {**fields, "field_order": list(fields)})
+
+
+FORMS: Mapping[str, type[PortalForm]] = {
+    "mode": _of(
+        ReasonForm,
+        mode=radio("Who decides", kueue="Kueue decides", portal="The portal decides"),
+    ),
+    "drift": _of(
+        drift_policy=radio(
+            "A hand edit of an owned field",
+            restore="Put back what the portal wants",
+            keep="Keep the hand edit and show it",
+        )
+    ),
+    "guard": _of(
+        ReasonForm,
+        guard=radio(
+            "Known defects of Kueue",
+            off="Off: nothing is checked",
+            tell="Report: shown here and on the job's page; nothing is changed",
+            cure="Prevent and cure: the portal writes where Kueue would be stuck",
+        ),
+    ),
+    "local-jobs": _of(
+        allows_local_jobs=forms.BooleanField(
+            label="Allow jobs on this worker directly", required=False
+        )
+    ),
+    "operators": _of(
+        operators=NamesField(
+            label="Service accounts",
+            help_text="One per line as NAMESPACE/NAME, such as "
+            "jobset-system/jobset-controller-manager.",
+        )
+    ),
+    "gpus-elsewhere": _of(
+        denies_elsewhere=forms.BooleanField(
+            label="Refuse pods with GPUs outside of workspaces", required=False
+        ),
+        gpu_namespaces=NamesField(
+            label="Still allow them in these namespaces",
+            help_text="One per line, such as gpu-operator.",
+        ),
+    ),
+    "configuration": _of(
+        kueue_configuration=YamlField(
+            label="Kueue Configuration",
+            help_text="Paste the YAML of Kueue's Configuration, from the ConfigMap "
+            "kueue-manager-config. Leave it empty and the portal reads it from the cluster.",
+        )
+    ),
     "kubeconfig": KubeconfigForm,
     "token": PortalForm,
-    "block": BlockForm,
+    "block": _of(
+        ReasonForm,
+        keep=radio(
+            "Which side is right",
+            cluster="The cluster: writing to it stops, so that budgets can be entered again",
+            portal="The portal: its objects replace the cluster's, and the rest is drained",
+        ),
+    ),
     "deregister": DeregisterForm,
     "forget": FarewellForm,
     "rename": NameForm,
@@ -233,7 +209,6 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
         to=reverse("clusters") if is_farewell else reverse("cluster", args=[slug]),
         context=lambda: {
             "row": detail.row,
-            "detail": detail,
             "what": what,
             "change": change,
             "stake": seen.worker_at_stake(slug) if is_farewell else None,
@@ -316,3 +291,18 @@ def cluster_preflight(request: HttpRequest, user: User, slug: str) -> HttpRespon
     found = seen.cluster_for(user, slug)
     operation = enforcement.start_preflight(user, cluster=found)
     return redirect("operation", operation_id=operation.pk)
+
+
+@page()
+def operation(request: HttpRequest, user: User, operation_id: uuid.UUID) -> HttpResponseBase:
+    """Long work, for who started it and for admins; the page stops asking when it has ended."""
+    scope = Q() if selectors.roles_of(user).is_admin else Q(started_by=user)
+    found = get_object_or_404(Operation.objects.filter(scope), pk=operation_id)
+    kind, _, name = found.subject.partition(":")
+    context = {
+        "operation": found,
+        "is_running": found.state == Operation.State.RUNNING,
+        "about": name or found.subject,
+        "cluster": name if kind == "cluster" else "",
+    }
+    return polled(request, "operations/operation.html", context, partial="progress")

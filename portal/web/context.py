@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from budgets import selectors
+from budgets.models import User
 from budgets.selectors.approvals import waiting_for
 from clusters import selectors as seen
 
@@ -50,8 +52,8 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "shell": SimpleLazyObject(lambda: _shell(request)),
         "flavor_names": SimpleLazyObject(_flavor_names),
         "cluster_names": SimpleLazyObject(seen.cluster_names),
-        "workspace_names": SimpleLazyObject(lambda: _workspace_names(request)),
-        "account_names": SimpleLazyObject(lambda: _account_names(request)),
+        "workspace_names": SimpleLazyObject(lambda: _of_reader(request, selectors.workspace_names)),
+        "account_names": SimpleLazyObject(lambda: _of_reader(request, account_names)),
     }
 
 
@@ -60,17 +62,14 @@ def _flavor_names() -> dict[str, str]:
     return {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
 
 
-def _workspace_names(request: HttpRequest) -> dict[str, str]:
-    """Namespace → name, of what the reader sees. One query."""
+def _of_reader(request: HttpRequest, names: Callable[[User], dict[str, str]]) -> dict[str, str]:
+    """Of what the reader sees; nothing for a stranger. One query."""
     user = getattr(request, "user", None)
-    return selectors.workspace_names(user) if user is not None and user.is_authenticated else {}
+    return names(user) if user is not None and user.is_authenticated else {}
 
 
-def _account_names(request: HttpRequest) -> dict[str, str]:
-    """Slug → name, of the accounts in which the reader sees something. One query."""
-    user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
-        return {}
+def account_names(user: User) -> dict[str, str]:
+    """Slug → name, of the accounts in which somebody sees something, archived ones too."""
     rows = selectors.visible_accounts(user, include_archived=True)
     return dict(rows.values_list("slug", "name"))
 
@@ -105,12 +104,8 @@ def _group(request: HttpRequest, title: str, entries: tuple[tuple[str, str], ...
 
 def _entry(request: HttpRequest, title: str, name: str, count: int = 0) -> MenuEntry:
     url = reverse(name)
-    if name in ("home", "fleet"):
-        is_current = request.path == url
-    elif name == "billing":
-        is_current = request.path.startswith(url) and not request.path.startswith(
-            reverse("approvals")
-        )
-    else:
-        is_current = request.path.startswith(url)
+    is_whole = name in ("home", "fleet")
+    is_current = request.path == url if is_whole else request.path.startswith(url)
+    if name == "billing" and request.path.startswith(reverse("approvals")):
+        is_current = False
     return MenuEntry(title=title, url=url, is_current=is_current, count=count)

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
@@ -27,17 +26,13 @@ TEMPLATE = "explained/what_if.html"
 MOST_QUESTIONS = 50
 
 
-class GpuCountField(forms.IntegerField):
+class GpuCountField(GpuField):
     """Whole GPUs; how many are sensible is the service's business."""
 
-    widget = GpuField.widget
-    default_error_messages = {
-        "invalid": "Type a number of whole GPUs.",
-        "required": "Type a number of GPUs.",
-    }
+    default_error_messages = {"required": "Type a number of GPUs."}
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(label="GPUs", initial=8, **kwargs)
+        super().__init__(label="GPUs", initial=8, min_value=None, max_value=None, **kwargs)
 
 
 class WhatIfForm(PortalForm):

@@ -20,8 +20,8 @@ from budgets.selectors.exports.rows import dataset_table
 from budgets.selectors.exports.wishes import preview
 from budgets.services.exports import plans
 from budgets.services.exports.plans import request_export
-from budgets.services.exports.runs import spool_path
 from portal.downloads import send_file
+from portal.web.context import account_names
 from portal.web.forms import PortalForm, offer_names
 from portal.web.htmx import polled, render
 from portal.web.pages import page
@@ -68,8 +68,7 @@ class ExportForm(PortalForm):
     def __init__(self, *args: Any, user: Any, dataset: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.part("zone").choices = [(zone, zone) for zone in reads.billing_zones()]
-        accounts = selectors.visible_accounts(user, include_archived=True)
-        offer_names(self.part("account"), dict(accounts.values_list("slug", "name")))
+        offer_names(self.part("account"), account_names(user))
         offer_names(self.part("workspace"), selectors.workspace_names(user))
         self.part("columns").choices = [
             (column.name, f"{column.name}: {column.help}" if column.help else column.name)
@@ -91,7 +90,6 @@ def exports(request: HttpRequest, user: User) -> HttpResponseBase:
         "form": form,
         "exports": reads.visible_exports(user)[:SHOWN],
         "plans": reads.visible_export_plans(user),
-        "shown": SHOWN,
     }
     if request.method == "POST" and form.is_valid():
         if "preview" in request.POST:
@@ -145,14 +143,7 @@ def export(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase
 @page()
 def export_file(request: HttpRequest, user: User, export_id: int) -> HttpResponseBase:
     """The file, whole or from where a download stopped."""
-    found = reads.export_file_for(user, export_id)
-    return send_file(
-        request,
-        spool_path(found),
-        name=found.file_name,
-        content_type=found.content_type,
-        etag=found.sha256,
-    )
+    return send_file(request, reads.export_file_for(user, export_id))
 
 
 @page()

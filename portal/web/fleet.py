@@ -172,7 +172,7 @@ def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
     form = WindowForm(
         typed(request),
-        flavors=selectors.visible_flavors(user),
+        user=user,
         offered={"cluster": {row.slug: (row.name, row) for row in workers}},
         initial=chosen | {"effect": "cordon"},
     )

@@ -15,8 +15,9 @@ import yaml
 from django import forms
 from django.utils import timezone
 
+from budgets import selectors
 from budgets.errors import Fault, Rejected, StaleVersion
-from budgets.models import Account, Flavor, Workspace
+from budgets.models import Account, Flavor, User, Workspace
 from budgets.plan import MOST_GPUS
 from budgets.texts import UnreadableText, read_yaml
 from portal.bounds import REASON
@@ -59,7 +60,7 @@ class OfferedField(forms.ChoiceField):
     def __init__(
         self, *, empty_label: str = "", is_typed_of_many: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(required=not empty_label, **kwargs)
+        super().__init__(**{"required": not empty_label, **kwargs})
         self.nothing = [("", empty_label)] if empty_label else []
         self.is_typed_of_many = is_typed_of_many
         self.things: Offer = {}
@@ -132,23 +133,22 @@ class WorkspaceFilter(PortalForm):
         offer_names(self.part("workspace"), names)
 
 
-CHOSEN = {
-    Account: ("accounts", "slug"),
-    Flavor: ("flavors", "slug"),
-    Workspace: ("workspaces", "namespace"),
+CHOSEN: Mapping[Any, tuple[Callable[[User], Any], str]] = {
+    Account: (selectors.visible_accounts, "slug"),
+    Flavor: (selectors.visible_flavors, "slug"),
+    Workspace: (selectors.visible_workspaces, "namespace"),
 }
-"""Model → the argument of a form with the rows that its reader may choose, and their names."""
+"""Model → the rows that somebody may choose, and their names."""
 
 
 class ChoosingForm(PortalForm):
-    """A form in which accounts, flavors or workspaces are chosen, out of the rows it is given."""
+    """A form in which its reader chooses accounts, flavors or workspaces."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        rows = {model: kwargs.pop(name, None) for model, (name, _) in CHOSEN.items()}
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for field in self.fields.values():
             if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
-                field.queryset = rows[field.queryset.model]
+                field.queryset = CHOSEN[field.queryset.model][0](user)
 
 
 def choice_of(model: Any, label: str, **options: Any) -> forms.ModelChoiceField[Any]:
@@ -162,6 +162,14 @@ def radio(label: str, *, help_text: str = "", **words: str) -> forms.ChoiceField
     return forms.ChoiceField(
         label=label, choices=list(words.items()), widget=forms.RadioSelect, help_text=help_text
     )
+
+
+class PasswordField(forms.CharField):
+    """A password, as it was typed; ``knows`` says to browsers whether it is one that exists."""
+
+    def __init__(self, *, knows: str = "new-password", **kwargs: Any) -> None:
+        widget = forms.PasswordInput(attrs={"autocomplete": knows})
+        super().__init__(widget=widget, strip=False, **kwargs)
 
 
 class GpuField(forms.IntegerField):

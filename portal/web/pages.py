@@ -143,16 +143,21 @@ def pressed(
 ) -> HttpResponseBase | None:
     """Do what the button says that was pressed; None when none was, or its form has a fault.
 
+    One of finance presses it: such buttons move money.
+
     Args:
         request: Its POST names the deed.
         deeds: By the value of the button.
         to: Where to go then.
 
     Raises:
+        PermissionDenied: For every role but finance.
         Http404: There is no such button.
     """
     if request.method != "POST":
         return None
+    user: Any = request.user
+    require_finance(user)
     deed = deeds.get(request.POST.get("deed", ""))
     if deed is None:
         raise Http404
@@ -241,14 +246,14 @@ def in_order(rows: Iterable[Row], sort: str, keys: Mapping[str, Callable[[Row], 
 DAY: Final = DayField(required=False, input_formats=["%Y-%m-%d"])
 
 
-def asked_day(request: HttpRequest, name: str) -> date | None:
-    """A day of the address; None where it asks for none.
+def asked_day(request: HttpRequest) -> date | None:
+    """The day that the address asks for; None where it asks for none.
 
     Raises:
         Http404: it is no day, or one of which there cannot be a book.
     """
     try:
-        day: date | None = DAY.clean(request.GET.get(name, ""))
+        day: date | None = DAY.clean(request.GET.get("day", ""))
     except ValidationError as error:
         raise Http404 from error
     return day

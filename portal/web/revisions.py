@@ -15,7 +15,7 @@ from budgets import services as promises
 from budgets.models import BudgetRevision, User, Workspace
 from budgets.plan import Line, Part, part_of
 from portal.bounds import REASON
-from portal.web.consequences import consequences
+from portal.web.budgets import consequences
 from portal.web.forms import GpuField, ReasonField, TimeField, Versioned, VersionedForm
 from portal.web.htmx import render
 from portal.web.pages import form_page, page, require_admin, typed

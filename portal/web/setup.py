@@ -130,7 +130,6 @@ def account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             ],
             empty="There is no envelope yet, so every budget of this account waits for an admin.",
             form=setup_forms.EnvelopeForm,
-            arguments={"flavors": selectors.visible_flavors(user)},
             do=lambda typed: promises.set_envelope(user, account=found, **typed),
             button="Set envelope",
             said="The envelope is set. Next, add the first workspace." if is_new else "Saved.",
@@ -173,11 +172,7 @@ def workspaces(request: HttpRequest, user: User) -> HttpResponseBase:
         ],
         empty="There is no workspace yet. A workspace needs an account and a flavor first.",
         form=setup_forms.WorkspaceForm,
-        arguments={
-            "accounts": selectors.visible_accounts(user),
-            "flavors": selectors.visible_flavors(user),
-            "initial": {"account": chosen},
-        },
+        arguments={"initial": {"account": chosen}},
         do=lambda typed: promises.create_workspace(user, **typed),
         said="Workspace {name} is added. Next, name its owner.",
         to="/setup/workspaces/{account.slug}-{slug}/",
@@ -195,10 +190,7 @@ def workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseB
         title="Name and home flavor",
         text="The budget form puts the committed GPUs on the home flavor.",
         form=setup_forms.WorkspaceEditForm,
-        arguments={
-            "initial": {"name": found.name, "home_flavor": found.home_flavor},
-            "flavors": selectors.visible_flavors(user),
-        },
+        arguments={"initial": {"name": found.name, "home_flavor": found.home_flavor}},
         do=lambda typed: promises.edit_workspace(user, workspace=found, **typed),
     )
     is_new = found.archived_at is None and found.budget.in_force_id is None
@@ -328,10 +320,7 @@ def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
             rows=[Row(named(row.cluster, names), *dated_gpus(row), row.reason) for row in stated],
             empty="No capacity is stated, so the measured one counts.",
             form=setup_forms.CapacityForm,
-            arguments={
-                "offered": {"cluster": clusters},
-                "flavors": selectors.visible_flavors(user),
-            },
+            arguments={"offered": {"cluster": clusters}},
             do=lambda typed: enforcement.state_capacity(user, **typed),
             button="Set capacity",
         ),

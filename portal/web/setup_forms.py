@@ -16,6 +16,7 @@ from portal.web.forms import (
     NameForm,
     OfferedField,
     PairsField,
+    PasswordField,
     PortalForm,
     ReasonForm,
     TaintsField,
@@ -23,13 +24,17 @@ from portal.web.forms import (
     choice_of,
 )
 
-SLUG_HINT = "It never changes; it is part of names on the clusters."
+
+def slug_field(more: str = "", *, longest: int = 40) -> forms.CharField:
+    """What something is called in addresses and on clusters, for good."""
+    hint = "It never changes; it is part of names on the clusters."
+    return forms.CharField(label="Slug", max_length=longest, help_text=f"{hint} {more}".strip())
 
 
 class AccountForm(NameForm):
     """A new customer."""
 
-    slug = forms.CharField(label="Slug", max_length=30, help_text=f"{SLUG_HINT} No hyphen.")
+    slug = slug_field("No hyphen.", longest=30)
     field_order = ["slug", "name"]
 
 
@@ -65,20 +70,16 @@ class LabelForm(ReasonForm):
 class OwnerForm(PortalForm):
     """Who is to own a workspace."""
 
-    user = OfferedField(label="Person", is_typed_of_many=True, empty_label="choose a person")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.part("user").required = True
+    user = OfferedField(
+        label="Person", is_typed_of_many=True, empty_label="choose a person", required=True
+    )
 
 
 class WorkspaceForm(WorkspaceEditForm):
     """A new workspace."""
 
     account = choice_of(Account, "Account")
-    slug = forms.CharField(
-        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The namespace is ACCOUNT-SLUG."
-    )
+    slug = slug_field("The namespace is ACCOUNT-SLUG.")
     fault_fields = {"namespace": "slug"}
     field_order = ["account", "slug", "name", "home_flavor"]
 
@@ -110,18 +111,14 @@ class FlavorEditForm(NameForm):
 class FlavorForm(FlavorEditForm):
     """A new kind of GPU node."""
 
-    slug = forms.CharField(
-        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The ResourceFlavor's name."
-    )
+    slug = slug_field("The ResourceFlavor's name.")
     field_order = ["slug", "name"]
 
 
 class TopologyForm(NameForm):
     """How nodes stand together: labels that nodes have, the largest domain first."""
 
-    slug = forms.CharField(
-        label="Slug", max_length=40, help_text=f"{SLUG_HINT} The Topology's name."
-    )
+    slug = slug_field("The Topology's name.")
     first = OfferedField(label="Largest domain, such as a block", is_typed_of_many=True)
     second = OfferedField(
         label="Within it, such as a rack", empty_label="nothing", is_typed_of_many=True
@@ -164,7 +161,7 @@ class CapacityForm(PoolAmountForm):
 class PoolForm(ChoosingForm):
     """A new pool: an account's own, or a platform pool."""
 
-    slug = forms.CharField(label="Slug", max_length=40, help_text=SLUG_HINT)
+    slug = slug_field()
     name = forms.CharField(label="Name", **NAME)
     account = choice_of(
         Account,
@@ -194,27 +191,20 @@ class PoolShareForm(ChoosingForm):
 class NewPasswordForm(PortalForm):
     """A password that an admin sets."""
 
-    password = forms.CharField(
-        label="New password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        strip=False,
-    )
+    password = PasswordField(label="New password")
 
 
-class PersonForm(NewPasswordForm):
+class PersonForm(PortalForm):
     """A new person."""
 
     username = forms.CharField(label="User name", **PERSON_NAME)
     email = forms.EmailField(label="E-mail")
     first_name = forms.CharField(label="First name", required=False, **PERSON_NAME)
     last_name = forms.CharField(label="Last name", required=False, **PERSON_NAME)
-    field_order = ["username", "email", "first_name", "last_name", "password"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        password = self.part("password")
-        password.label = "First password"
-        password.help_text = "At least 12 characters. They can change it in their profile."
+    password = PasswordField(
+        label="First password",
+        help_text="At least 12 characters. They can change it in their profile.",
+    )
 
 
 class RoleForm(ChoosingForm):
@@ -242,15 +232,13 @@ class GroupRuleForm(RoleForm):
     """A group at a provider, and the role that it gives."""
 
     field_order = ("provider", "group", "role", "account", "workspace")
-    provider = forms.ChoiceField(label="Provider", choices=[])
+    provider = forms.ChoiceField(
+        label="Provider",
+        choices=lambda: [(row.name, row.label) for row in settings.PORTAL_PROVIDERS.values()],
+    )
     group = forms.CharField(
         label="Group", max_length=200, help_text="Exactly as the provider names it in its claim."
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        known = settings.PORTAL_PROVIDERS.values()
-        self.part("provider").choices = [(row.name, row.label) for row in known]
 
 
 def scope_of(membership: Membership | GroupRule) -> str:

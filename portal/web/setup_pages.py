@@ -10,10 +10,10 @@ from typing import Any
 from django.contrib import messages
 from django.forms import BoundField
 from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 
-from portal.web.forms import PortalForm, ReasonForm
+from portal.web.forms import ChoosingForm, PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import carried_out, page, rejected_aside
 from portal.web.tags import gpus, when
@@ -59,7 +59,8 @@ class Section:
         is_open: The form is open at once.
         is_folded: The form opens on demand, as one under a table or a dangerous one does.
         numbers: Those of the columns that stand at the right, digit under digit.
-        remove: What a row's button does with the row's key.
+        removable: Queryset of those that a row's button removes.
+        remove: What the button does with one of them; raises Rejected.
     """
 
     key: str
@@ -79,10 +80,18 @@ class Section:
     numbers: Sequence[str] = ()
     rows: Sequence[Row] = ()
     empty: str = ""
-    remove: Callable[[str], Any] | None = None
+    removable: Any = None
+    remove: Callable[[Any], Any] | None = None
     remove_label: str = "Remove"
     removed: str = "Removed."
     bound: PortalForm | None = None
+
+    def bind(self, request: HttpRequest, typed: Any = None) -> PortalForm:
+        """Make its form, filled with what was typed, for whoever asks."""
+        assert self.form is not None
+        reader: Any = {"user": request.user} if issubclass(self.form, ChoosingForm) else {}
+        self.bound = self.form(typed, auto_id=f"id_{self.key}_%s", **reader, **self.arguments)
+        return self.bound
 
     @property
     def has_buttons(self) -> bool:
@@ -154,7 +163,7 @@ def sections_page(
         status = 422
     for section in sections:
         if section.form is not None and section.bound is None:
-            section.bound = section.form(auto_id=f"id_{section.key}_%s", **section.arguments)
+            section.bind(request)
     shown = [row for row in sections if row.bound is not None and (row.is_open or not row.folds)]
     first = shown[0] if shown else None
     context = {
@@ -177,6 +186,7 @@ def list_page(
     headline: str,
     columns: Sequence[str],
     rows: Sequence[Row],
+    form: type[PortalForm] | None,
     empty: str = "",
     heading: str = "",
     guide: str = "",
@@ -191,15 +201,18 @@ def list_page(
         headline: What this page is for, in a sentence.
         columns: Headings of the table.
         rows: Of the table.
+        form: Adds one; None where nothing can be added.
         empty: What is said instead of an empty table.
         heading: Of the table, where it is not the page's.
         guide: As for :func:`sections_page`.
         new: Of the :class:`Section` whose form adds one.
     """
     sections = [
-        Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty),
-        Section(key="new", title=f"New {what}", button=f"Add {what}", **new),
+        Section(key="list", title=heading or title, columns=columns, rows=rows, empty=empty)
     ]
+    if form is not None:
+        new |= {"form": form, "button": f"Add {what}"}
+        sections.append(Section(key="new", title=f"New {what}", **new))
     return sections_page(
         request, title=title, headline=headline, sections=sections, crumbs=crumbs(), guide=guide
     )
@@ -212,13 +225,12 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
         if not (removed.isascii() and removed.isdecimal()):
             raise Http404
         with rejected_aside(request):
-            section.remove(removed)
+            section.remove(get_object_or_404(section.removable, pk=removed))
             messages.success(request, section.removed)
         return redirect(request.path)
     if section.form is None or section.do is None:
         raise Http404
-    form = section.form(request.POST, auto_id=f"id_{section.key}_%s", **section.arguments)
-    section.bound = form
+    form = section.bind(request, request.POST)
     do, said, to = section.do, section.said, section.to or request.path
 
     def filled(text: str) -> Callable[[Any], str]:

@@ -1,21 +1,22 @@
-"""People with their roles, and pools with their amounts and shares."""
+"""People with their roles, groups that give some, and pools with their amounts and shares."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
-from budgets import selectors
 from budgets import services as promises
-from budgets.models import ApiToken, Membership, Pool, PoolShare, UsageLabel, User
+from budgets.models import Pool, PoolShare, UsageLabel, User
 from budgets.selectors.approvals import installation as read_installation
+from budgets.selectors.company import gained_by, group_rules, lost_without
 from budgets.selectors.usage.labels import kept_labels
 from portal.web import setup_forms
-from portal.web.forms import ReasonForm
+from portal.web.forms import PortalForm, ReasonForm
 from portal.web.setup_pages import (
     Row,
     Section,
@@ -28,6 +29,11 @@ from portal.web.setup_pages import (
     setup_page,
 )
 from portal.web.tags import gpus, when
+
+_NONE = (
+    "The settings name no OpenID Connect provider (PORTAL_SIGNIN), so nobody can sign in with a "
+    "company account."
+)
 
 
 @setup_page
@@ -72,11 +78,6 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
     """One person: roles and password."""
     found = get_object_or_404(User, pk=user_id)
     memberships = found.memberships.select_related("account", "workspace").order_by("pk")
-
-    def revoke(key: str) -> None:
-        membership = get_object_or_404(Membership, pk=key, user=found)
-        promises.revoke_role(user, membership=membership)
-
     sections = [
         Section(
             key="roles",
@@ -92,13 +93,10 @@ def person(request: HttpRequest, user: User, user_id: int) -> HttpResponseBase:
                 for m in memberships
             ],
             empty="No role yet, so there is nothing to see after signing in.",
-            remove=revoke,
+            removable=found.memberships.all(),
+            remove=lambda row: promises.revoke_role(user, membership=row),
             remove_label="Take away",
             form=setup_forms.RoleForm,
-            arguments={
-                "accounts": selectors.visible_accounts(user),
-                "workspaces": selectors.visible_workspaces(user),
-            },
             do=lambda typed: promises.grant_role(user, user=found, **typed),
             button="Give role",
         ),
@@ -144,9 +142,6 @@ def _second_factor_of(user: User, found: User) -> list[Section]:
 
 
 def _tokens_of(user: User, found: User) -> Section:
-    def revoke(key: str) -> None:
-        promises.revoke_api_token(user, token=get_object_or_404(ApiToken, pk=key, user=found))
-
     rows = [
         Row(
             t.name,
@@ -164,7 +159,8 @@ def _tokens_of(user: User, found: User) -> Section:
         columns=("Name", "Begins with", "May", "Last used", "Ends"),
         rows=rows,
         empty="There is no token in force.",
-        remove=revoke,
+        removable=found.api_tokens.all(),
+        remove=lambda row: promises.revoke_api_token(user, token=row),
         remove_label="End",
     )
 
@@ -172,10 +168,6 @@ def _tokens_of(user: User, found: User) -> Section:
 def _identities_of(user: User, found: User) -> list[Section]:
     """Accounts of the company; nothing where there is none."""
     identities = found.identities.all()
-
-    def disconnect(key: str) -> None:
-        promises.disconnect_identity(user, identity=identities.get(pk=key))
-
     rows = [
         Row(row.provider, row.subject, ", ".join(row.groups), when(row.seen_at), remove=str(row.pk))
         for row in identities
@@ -187,7 +179,8 @@ def _identities_of(user: User, found: User) -> list[Section]:
         "sessions.",
         columns=("Provider", "Known there as", "Groups", "Last signed in"),
         rows=rows,
-        remove=disconnect,
+        removable=identities,
+        remove=lambda row: promises.disconnect_identity(user, identity=row),
         remove_label="Disconnect",
         removed="It can no longer be used to sign in.",
     )
@@ -211,6 +204,83 @@ def _standing_of(user: User, found: User) -> Section:
         do=lambda typed: promises.reactivate_user(user, user=found, **typed),
         button="Reactivate",
         said="The person can sign in again, with the roles above.",
+    )
+
+
+@setup_page
+def groups(request: HttpRequest, user: User) -> HttpResponseBase:
+    """All rules, and a new one."""
+    has_provider = bool(settings.PORTAL_PROVIDERS)
+    return list_page(
+        request,
+        what="rule",
+        title="Groups of the company",
+        heading="Rules",
+        headline="Everybody in a group there has the role here, from one sign-in to the next.",
+        columns=("Group", "Of", "Role", "Holds for", "Since"),
+        rows=[
+            Row(
+                row.group,
+                row.provider,
+                row.get_role_display(),
+                setup_forms.scope_of(row),
+                when(row.created_at),
+                url=reverse("setup_group", args=[row.pk]),
+            )
+            for row in group_rules()
+        ],
+        empty="There is no rule yet, so no group gives a role." if has_provider else _NONE,
+        form=setup_forms.GroupRuleForm if has_provider else None,
+        do=lambda typed: promises.add_group_rule(user, **typed),
+        said="Everybody in {group} has the role from their next sign-in on.",
+    )
+
+
+@setup_page
+def group(request: HttpRequest, user: User, rule_id: int) -> HttpResponseBase:
+    """One rule: who would get the role, who would lose it, and its end."""
+    found = get_object_or_404(group_rules(), pk=rule_id)
+    losing = lost_without(found)
+    gaining = gained_by(found)
+    count = len({row.user_id for row in losing})
+    people = "1 person would" if count == 1 else f"{count} people would"
+    role = f"{found.get_role_display()} of {setup_forms.scope_of(found)}"
+    sections = [
+        Section(
+            key="losing",
+            title="People who have the role only by this rule",
+            columns=("User name", "Name", "E-mail"),
+            rows=[
+                Row(row.user.username, row.user.get_full_name(), row.user.email) for row in losing
+            ],
+            empty="Nobody would lose a role without this rule.",
+        ),
+        Section(
+            key="gaining",
+            title="People who get it at their next sign-in",
+            text="Those who have signed in before, by the groups of their last sign-in.",
+            columns=("User name",),
+            rows=[Row(name) for name in gaining],
+            empty="Nobody who has signed in before.",
+        ),
+        Section(
+            key="end",
+            title="End this rule",
+            text=f"{people} lose {role} at once, with all sessions and API tokens.",
+            form=PortalForm,
+            do=lambda _: promises.remove_group_rule(user, rule=found),
+            button="End the rule",
+            said="The rule has ended.",
+            to=reverse("setup_groups"),
+            is_danger=True,
+        ),
+    ]
+    return sections_page(
+        request,
+        title=found.group,
+        headline=f"Group of {found.provider}: {role}.",
+        sections=sections,
+        crumbs=crumbs(("Groups of the company", "setup_groups")),
     )
 
 
@@ -259,10 +329,6 @@ def installation(request: HttpRequest, user: User) -> HttpResponseBase:
 
 
 def _labels(user: User) -> Section:
-    def drop(key: str) -> None:
-        label = get_object_or_404(UsageLabel, pk=key, is_kept=True)
-        promises.drop_label(user, label=label)
-
     return Section(
         key="labels",
         title="Labels to group by",
@@ -273,7 +339,8 @@ def _labels(user: User) -> Section:
         columns=("Label",),
         rows=[Row(key, remove=str(pk)) for key, pk in kept_labels().items()],
         empty="No label is kept.",
-        remove=drop,
+        removable=UsageLabel.objects.filter(is_kept=True),
+        remove=lambda row: promises.drop_label(user, label=row),
         remove_label="Drop",
         removed="Use is no longer grouped by it. What jobs have said so far is kept.",
         form=setup_forms.LabelForm,
@@ -305,7 +372,6 @@ def pools(request: HttpRequest, user: User) -> HttpResponseBase:
         empty="There is no pool yet. Pools are extra quota beside the committed GPUs; budgets "
         "work without them.",
         form=setup_forms.PoolForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: promises.create_pool(user, **typed),
         said="Pool {name} is added. Next, give it GPUs.",
     )
@@ -326,7 +392,6 @@ def pool(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             rows=[Row(*dated_gpus(row)) for row in amounts],
             empty="The pool is empty.",
             form=setup_forms.PoolAmountForm,
-            arguments={"flavors": selectors.visible_flavors(user)},
             do=lambda typed: promises.set_pool_amount(user, pool=found, **typed),
             button="Set GPUs",
         )
@@ -347,10 +412,6 @@ def pool(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 
 
 def _shares(user: Any, found: Pool) -> Section:
-    def remove(key: str) -> None:
-        share = get_object_or_404(PoolShare, pk=key, pool=found)
-        promises.remove_pool_share(user, share=share)
-
     return Section(
         key="share",
         title="Accounts that draw on it",
@@ -361,9 +422,9 @@ def _shares(user: Any, found: Pool) -> Section:
             for row in found.shares.select_related("account")
         ],
         empty="No account draws on it yet.",
-        remove=remove,
+        removable=found.shares.all(),
+        remove=lambda row: promises.remove_pool_share(user, share=row),
         form=setup_forms.PoolShareForm,
-        arguments={"accounts": selectors.visible_accounts(user)},
         do=lambda typed: promises.set_pool_share(user, pool=found, **typed),
         button="Let it draw",
     )

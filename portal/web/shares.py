@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -65,45 +66,33 @@ def shares(request: HttpRequest, user: User) -> HttpResponseBase:
 def weigh_workspace(request: HttpRequest, user: User, namespace: str) -> HttpResponseBase:
     """The weight of a workspace among those of its account; what it changes, before it is saved."""
     found = selectors.workspace_for(user, namespace)
-    return _weigh(
-        request,
-        found,
-        namespace,
-        lambda given: promises.weigh_workspace(user, workspace=found, **given),
-        user=user,
-        to=reverse("setup_workspace", args=[namespace]),
-    )
+    deed = partial(promises.weigh_workspace, user, workspace=found)
+    return _weigh(request, user, found, namespace, deed, "setup_workspace")
 
 
 @page("GET", "POST", only_admins=ADMINS)
 def weigh_account(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """The weight of an account among those that draw on the same platform pool; likewise."""
     found = selectors.account_for(user, slug)
-    return _weigh(
-        request,
-        found,
-        slug,
-        lambda given: promises.weigh_account(user, account=found, **given),
-        user=user,
-        to=reverse("setup_account", args=[slug]),
-    )
+    deed = partial(promises.weigh_account, user, account=found)
+    return _weigh(request, user, found, slug, deed, "setup_account")
 
 
 def _weigh(
     request: HttpRequest,
+    user: User,
     place: Workspace | Account,
     name: str,
-    deed: Callable[[dict[str, Any]], Any],
-    *,
-    user: User,
-    to: str,
+    deed: Callable[..., Any],
+    route: str,
 ) -> HttpResponseBase:
+    to = reverse(route, args=[name])
     form = WeightForm(typed(request), initial={"weight": f"{place.fair_weight.normalize():f}"})
     weight: Decimal | None = None
     if request.method == "POST" and form.is_valid():
         weight = form.cleaned_data["weight"]
         if request.POST.get("step") == "save":
-            done = form.carry_out(lambda: deed(form.cleaned_data))
+            done = form.carry_out(lambda: deed(**form.cleaned_data))
             if done is not None:
                 messages.success(request, f"The weight of {place.name} is {weight.normalize():f}.")
                 return redirect(to)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal
-from fractions import Fraction
 from typing import Any
 
 from django import forms
@@ -21,6 +19,7 @@ from budgets.selectors.billing import portal_currency
 from budgets.services import spending
 from budgets.services.spending import RuleDraft
 from budgets.spending import new_jobs_words, running_jobs_words
+from budgets.units import quantise
 from portal.bounds import MONEY, WARN_AT_PERCENT
 from portal.web.forms import OfferedField, ReasonForm, TimeField
 from portal.web.pages import page
@@ -173,7 +172,8 @@ def _row(state: seen.CapState) -> Row:
 
 
 def _bar(state: seen.CapState) -> SafeString:
-    amount = f"{_shown(state.spent):,} of {state.rule.amount:,} {state.rule.unit_words}"
+    # Two places, for people; rules compare the exact figure.
+    amount = f"{quantise(state.spent, digits=2):,} of {state.rule.amount:,} {state.rule.unit_words}"
     figure = f"{state.percent:,} %: {amount}"
     terms = selectors.flavor_terms() if state.unpriced else {}
     unpriced = ", ".join(name_of(flavor, terms) for flavor in state.unpriced)
@@ -277,9 +277,3 @@ def _changes(user: User, arguments: dict[str, Any]) -> list[Section]:
             is_danger=True,
         ),
     ]
-
-
-def _shown(amount: Fraction) -> Decimal:
-    """Two places, for people; rules compare the exact figure."""
-    exact = Decimal(amount.numerator) / Decimal(amount.denominator)
-    return exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN)

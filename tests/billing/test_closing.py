@@ -14,7 +14,6 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
-from budgets.apps import create_triggers, drop_triggers
 from budgets.errors import Rejected
 from budgets.intervals import IntervalKind
 from budgets.models import (
@@ -28,6 +27,7 @@ from budgets.models import (
     UsageRecord,
     WorkloadUsage,
 )
+from budgets.models.triggers import create_triggers, drop_triggers
 from budgets.selectors import billing as read
 from budgets.services import billing
 from tests.billing.conftest import (

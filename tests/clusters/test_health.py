@@ -83,7 +83,7 @@ def test_what_the_others_answer_is_written_down_while_one_still_drips(
         written.set()
 
     def silent(peer: socket.socket, _: bytes) -> None:
-        written.wait(20)
+        written.wait(PATIENCE_S)
         peer.close()
 
     monkeypatch.setattr(health, "record_contact", record)

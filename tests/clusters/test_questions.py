@@ -14,7 +14,7 @@ from clusters.services.questions import ReplyState, answer_of, ask_what_if
 from tests.builders import SmallFleet
 from tests.reconcile.fleet_rows import register
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
 DRAIN = {"kind": "Drain"}
 
 

@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.embedded, pytest.mark.django_db]
 def synced(fleet: SmallFleet, east: DevServer) -> Cluster:
     """Gpu-east with everything applied and one hand edit put back."""
     cluster = register("gpu-east", east.kubeconfig, mode="portal")
-    ClusterHealth.objects.update(reachable=True, checked_at=timezone.now())
     with (
         quota_hand("gpu-east") as hand,
         KubeClient.from_kubeconfig(east.kubeconfig) as kube,
@@ -38,6 +37,7 @@ def synced(fleet: SmallFleet, east: DevServer) -> Cluster:
         options = WriteOptions(field_manager="kubectl-edit")
         kube.patch(r.CLUSTER_QUEUE, "acme-vision", body, options=options)
         hand.settle()
+    ClusterHealth.objects.update(reachable=True, checked_at=timezone.now())
     return cluster
 
 

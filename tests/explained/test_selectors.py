@@ -26,7 +26,7 @@ from tests.explained.evidence import H100, attempt, holder, quota, waiting
 from tests.factories import IntervalFactory, PendingReasonFactory
 from tests.reconcile.racks import BLOCK, HOST, RACK
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
 NOW = datetime.now(UTC)
 ROOM = quota(nominal=16, used=8, potential=32)
 CHECK = {"name": "budget", "state": "Pending", "message": "the cap is reached"}

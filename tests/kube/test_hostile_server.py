@@ -27,6 +27,7 @@ from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.kubeconfig import Connection
 from clusters.reconcile.identity import uid_of
 from clusters.services import tokens
+from tests.waiting import PATIENCE_S
 
 Talk = Callable[[socket.socket, bytes], None]
 MIB = 1024 * 1024
@@ -64,10 +65,10 @@ def speaking(talk: Talk) -> Iterator[str]:
 
 
 @contextmanager
-def server(talk: Talk) -> Iterator[KubeClient]:
+def server(talk: Talk, *, timeout_s: float = PATIENCE_S) -> Iterator[KubeClient]:
     """A client of a server that answers each request with ``talk(peer, request)``."""
     with speaking(talk) as address:
-        client = KubeClient.from_connection(Connection(address), read_timeout_s=2.0)
+        client = KubeClient.from_connection(Connection(address), read_timeout_s=timeout_s)
         try:
             yield client
         finally:
@@ -90,10 +91,10 @@ def peak_mib() -> float:
     return machine.getrusage(machine.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def refused(call: str, talk: Talk) -> ClusterError:
+def refused(call: str, talk: Talk, *, timeout_s: float = PATIENCE_S) -> ClusterError:
     """The error that a call ends with; also that it ends within 15 s."""
     began = time.monotonic()
-    with server(talk) as client, pytest.raises(ClusterError) as error:
+    with server(talk, timeout_s=timeout_s) as client, pytest.raises(ClusterError) as error:
         CALLS[call](client)
     assert time.monotonic() - began < 15
     return error.value
@@ -230,13 +231,13 @@ def drip(text: bytes) -> Talk:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_byte_at_a_time_holds_no_thread(call: str):
     """Each byte comes before its own time-out, the answer never."""
-    error = refused(call, drip(b"HTTP/1.1 200 OK\r\nX-Slow: "))
+    error = refused(call, drip(b"HTTP/1.1 200 OK\r\nX-Slow: "), timeout_s=2.0)
     assert error.reason in {"Timeout", "TimedOut", "Unreachable"}, error.reason
 
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name != "watch"])
 def test_a_body_of_a_byte_at_a_time_holds_no_thread(call: str):
-    refused(call, drip(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n{"))
+    refused(call, drip(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n{"), timeout_s=2.0)
 
 
 @pytest.mark.parametrize("token", ["again", None])

@@ -15,7 +15,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from tests.kube.apply import apply_documents, no_fence, prune
 from tests.kube.documents import config_map
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 NAME = LeaseName("kube-system", "gpu-budget-quota")
 
@@ -137,16 +137,27 @@ def test_lease_deleted_by_hand_is_lost(client: KubeClient) -> None:
 
 
 def test_lease_keep_gives_up_when_the_cluster_is_gone(dev: DevServer, client: KubeClient) -> None:
-    settings = LeaseSettings(duration_s=2)
+    clock = Clock()
+    settings = LeaseSettings(duration_s=1, wall=clock.wall, monotonic=clock.monotonic)
     lease = ClusterLease(client, NAME, holder="first", settings=settings)
     assert lease.try_acquire()
-    lost = threading.Event()
+    lost, versions = threading.Event(), set[str]()
     keeper = threading.Thread(target=lease.keep, args=(threading.Event(), lost.set))
     keeper.start()
-    dev.cluster.faults.fail(503, count=1)
-    assert not lost.wait(2.5)
+    dev.cluster.faults.fail(503, count=1, method="PUT")
+
+    def is_renewed_again() -> bool:
+        """Twice since: the first may have been under way before the failure."""
+        clock.seconds += 0.0001  # without which nothing changes
+        found = client.get(r.LEASE, NAME.name, namespace=NAME.namespace)
+        versions.add(found["metadata"]["resourceVersion"])
+        return len(versions) == 3
+
+    eventually(is_renewed_again)
+    assert not lost.is_set()
     lease.check()
-    dev.cluster.faults.fail(503, count=1000)
+    dev.cluster.faults.fail(503, count=1000, method="PUT")
+    clock.seconds += 2
     assert lost.wait(PATIENCE_S)
     keeper.join(timeout=PATIENCE_S)
     with pytest.raises(errors.LeaseLost):

@@ -158,10 +158,10 @@ def test_reflector_notices_a_frozen_cluster_and_heals(dev: DevServer, client: Ku
     reflector = watched(client, image, pulse=pulse)
     with running(reflector, pulse):
         assert eventually(lambda: reflector.is_watching and pulse.last_answer is not None)
-        started = time.monotonic()
         dev.cluster.faults.freeze()
+        # Beside a pulse a watch that is silent lasts far longer than anybody waits here.
+        assert ReflectorSettings().watch_s * 0.8 > 2 * PATIENCE_S
         assert eventually(lambda: pulse.is_lost and not reflector.is_watching)
-        assert time.monotonic() - started < 5.0
         assert isinstance(pulse.last_error, errors.TimedOut)
         dev.cluster.faults.thaw()
         assert eventually(lambda: reflector.is_watching and not pulse.is_lost)
@@ -213,11 +213,12 @@ def test_reflector_age_grows_while_the_cluster_is_gone(dev: DevServer, client: K
 
 
 def test_reflector_stops_at_once_in_a_silent_watch(client: KubeClient) -> None:
-    reflector = watched(client, Image(), settings=ReflectorSettings())
+    settings = ReflectorSettings(watch_without_pulse_s=10 * PATIENCE_S)
+    reflector = watched(client, Image(), settings=settings)
     with running(reflector):
         assert eventually(lambda: reflector.is_watching)
         started = time.monotonic()
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_reflector_passes_on_what_its_handler_raises(client: KubeClient) -> None:

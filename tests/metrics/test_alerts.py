@@ -21,7 +21,7 @@ from portal.boards import BOARDS, board_of
 from tests.controlplane.processes import free_port
 from tests.metrics.test_metrics import TOKEN
 from tests.reconcile.fleet_rows import dev_server, register
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 RULES = Path(__file__).parents[2] / "docs" / "prometheus" / "alerts.yaml"
 RUNBOOKS = RULES.parents[1] / "metrics.md"
@@ -169,7 +169,7 @@ class Scraper:
             HTTPError: Prometheus cannot read it.
         """
         url = f"http://127.0.0.1:{self._port}/api/v1/query?query={urllib.request.quote(query)}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             assert json.load(answer)["status"] == "success", query
 
     def firing(self) -> set[str]:
@@ -183,7 +183,7 @@ class Scraper:
     def _get(self, path: str) -> dict[str, Any]:
         try:
             url = f"http://127.0.0.1:{self._port}/api/v1/{path}"
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 found: dict[str, Any] = json.load(answer)["data"]
                 return found
         except OSError:

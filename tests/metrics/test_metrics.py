@@ -22,8 +22,9 @@ from portal import metrics
 from portal.celery import show_times
 from tests.builders import SmallFleet, line
 from tests.controlplane.processes import free_port
+from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
 TOKEN = "a-token-for-prometheus"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- families: begin -->\n", "<!-- families: end -->"
@@ -209,7 +210,7 @@ def test_a_worker_shows_how_long_its_tasks_took(settings, fleet: SmallFleet) -> 
     show_times()
     rotate_tokens.apply()
     with urllib.request.urlopen(
-        f"http://127.0.0.1:{settings.PORTAL_METRICS_PORT}/metrics", timeout=5
+        f"http://127.0.0.1:{settings.PORTAL_METRICS_PORT}/metrics", timeout=PATIENCE_S
     ) as answer:
         text = answer.read().decode()
     labels = '{state="SUCCESS",task="clusters.tasks.rotate_tokens"}'

@@ -98,7 +98,7 @@ def test_a_shift_goes_by_the_clusters_clock_from_its_first_moment_on(
         monkeypatch, lambda context: off.append((context.now() - timezone.now()).total_seconds())
     )
     work()
-    assert [abs(seconds) < 5 for seconds in off] == [True], off
+    assert [abs(seconds) < PATIENCE_S for seconds in off] == [True], off
 
 
 def test_dispatch_alone_reads_other_clusters_each_within_its_part(
@@ -119,10 +119,10 @@ def test_dispatch_alone_reads_other_clusters_each_within_its_part(
 def test_shift_hands_over_when_its_time_is_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_body(monkeypatch, lambda context: context.stop.wait(10))
+    use_body(monkeypatch, lambda context: context.stop.wait(10 * PATIENCE_S))
     begun = time.monotonic()
     assert work(seconds=0.5).ending is Ending.HANDED_OVER
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < PATIENCE_S
 
 
 def test_shift_ends_when_it_is_told_to(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +347,7 @@ class Body:
         while not self.context.stop.wait(0.1):
             self.context.fence()
 shift.BODIES["quota"] = Body
+print("begins", flush=True)
 while True:
     run_shift("gpu-east", "quota", stop=threading.Event(), seconds=60, holder=sys.argv[1])
     time.sleep(0.2)
@@ -403,12 +404,13 @@ def test_killed_holder_is_taken_over_within_the_lease_time(
 ) -> None:
     first, second = outside("first"), None
     assert first.stdout is not None
-    assert first.stdout.readline() == "holding\n"
+    assert [first.stdout.readline() for _ in range(2)] == ["begins\n", "holding\n"]
     time.sleep(claims.HEARTBEAT_S + 0.5)
     second = outside("second")
+    assert second.stdout is not None
+    assert second.stdout.readline() == "begins\n", "to load everything takes its own time"
     first.send_signal(signal.SIGKILL)
     killed_at = time.monotonic()
-    assert second.stdout is not None
     assert second.stdout.readline() == "holding\n"
     took = time.monotonic() - killed_at
     name = lease_name("quota", "portal")

@@ -20,6 +20,8 @@ from tests.signin.packages import node, packages
 
 PROVIDER = Path(__file__).resolve().parent / "provider.mjs"
 CLIENT_ID, CLIENT_SECRET = "portal", "a secret of the tests alone"
+API, MACHINE = "https://portal.test/api", "ci-reporter"
+"""The portal's API as the provider knows it, and a machine that asks for tokens to it."""
 PASSWORD = "right"
 
 
@@ -60,7 +62,14 @@ class Company:
             "redirect_uris": [f"{portal}/signin/corp/back/"],
             "post_logout_redirect_uris": [f"{portal}/login/"],
         }
-        self.becomes(clients=[client])
+        machine = {
+            "client_id": MACHINE,
+            "client_secret": CLIENT_SECRET,
+            "grant_types": ["client_credentials"],
+            "response_types": [],
+            "redirect_uris": [],
+        }
+        self.becomes(clients=[client, machine])
 
     def as_setting(self, **changes: Any) -> Provider:
         """As the portal's settings name it."""
@@ -73,8 +82,23 @@ class Company:
             "scopes": "openid profile email",
             "groups": "groups",
             "username": "preferred_username",
+            "api_audience": API,
         }
         return Provider(**given | changes)
+
+    def token(self, scope: str = "portal:read", *, resource: str = API) -> str:
+        """What the machine gets by its secret.
+
+        Args:
+            scope: Asked for, words apart by spaces.
+            resource: For which API.
+        """
+        asked = {"grant_type": "client_credentials", "scope": scope, "resource": resource}
+        answer = requests.post(
+            f"{self.issuer}/token", data=asked, auth=(MACHINE, CLIENT_SECRET), timeout=30
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["access_token"])
 
     def vouches(self, asked: str, *, name: str, password: str = PASSWORD) -> str:
         """The address to which the provider sends a browser that was sent to it.

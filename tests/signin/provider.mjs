@@ -53,6 +53,18 @@ const build = () => {
     },
     features: {
       devInteractions: { enabled: false },
+      clientCredentials: { enabled: true },
+      // The API of the portal, for which machines get signed tokens.
+      resourceIndicators: {
+        enabled: true,
+        getResourceServerInfo: (_, resource) => ({
+          scope: "portal:read portal:write",
+          audience: resource,
+          accessTokenTTL: 600,
+          accessTokenFormat: "jwt",
+          jwt: { sign: { alg: "RS256" } },
+        }),
+      },
       rpInitiatedLogout: {
         enabled: true,
         logoutSource: (ctx, form) => {
@@ -77,8 +89,9 @@ const build = () => {
   provider.use(async (ctx, next) => {
     await next();
     if (ctx.oidc?.route === "discovery") Object.assign(ctx.body, state.fault?.discovery);
-    if (state.fault && ctx.oidc?.route === "token" && ctx.body?.id_token) {
-      ctx.body.id_token = await signed(ctx.body.id_token, state.fault);
+    if (state.fault && ctx.oidc?.route === "token") {
+      const name = ctx.body?.id_token ? "id_token" : "access_token";
+      if (ctx.body?.[name]) ctx.body[name] = await signed(ctx.body[name], state.fault);
     }
   });
 };

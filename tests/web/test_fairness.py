@@ -15,7 +15,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from portal import fairness
 from tests.builders import SmallFleet
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
 # Whoever comes to one of these, by its name in the code of a page or of the API, opens a door of
 # the kind. A file is also what is sent as one.
 COSTLY = {

@@ -17,6 +17,7 @@ from clusters.models import Cluster, WorkloadState
 from tests.web.conftest import HTMX, Visitors
 from tests.web.test_query_counts import add_job, busy  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.usefixtures("at_one_moment")
 # The package gives its function by the same name.
 LISTING = import_module("clusters.selectors.workloads")
 

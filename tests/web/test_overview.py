@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import time_machine
 from django.utils import timezone
 
 from budgets import selectors, services
@@ -20,12 +18,7 @@ from tests.builders import line
 from tests.factories import IntervalFactory
 from tests.web.conftest import HTMX, Visitors
 
-
-@pytest.fixture(autouse=True)
-def _at_one_moment() -> Iterator[None]:
-    """However slow the machine is, nobody is late."""
-    with time_machine.travel(datetime.now(UTC), tick=False):
-        yield
+pytestmark = pytest.mark.usefixtures("at_one_moment")
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import time_machine
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -70,6 +72,13 @@ PAGES = (
     "/setup/people/",
     "/setup/capacity/",
 )
+
+
+@pytest.fixture(autouse=True)
+def _in_the_middle_of_a_month() -> Iterator[None]:
+    """A look at seven days that lie in two months takes more queries."""
+    with time_machine.travel("2026-11-20T12:00:00Z", tick=False):
+        yield
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.explained.test_selectors import reason as waiting_for
 from tests.explained.test_selectors import recorded
 from tests.web.conftest import HTMX, Visitors
 
+pytestmark = pytest.mark.usefixtures("at_one_moment")
 PAGE = "/what-if/"
 API = "/api/v1/what-if"
 RAISE = {"change": "raise", "workspace": "acme-vision", "flavor": "h100", "by": 8}

@@ -13,6 +13,7 @@ from tests.factories import IntervalFactory, PendingReasonFactory
 from tests.web.conftest import HTMX, Visitors
 from tests.web.test_query_counts import add_job
 
+pytestmark = pytest.mark.usefixtures("at_one_moment")
 NOW = datetime.now(UTC)
 PAGE = "/jobs/hub/uid-0/"
 API = "/api/v1/workloads/hub/uid-0/why"

@@ -98,10 +98,12 @@ BEGIN
     IF (OLD.number <> '' AND NEW.number <> OLD.number)
         OR ((OLD.state <> 'draft' OR is_closed)
             AND (NEW.account_id, NEW.period_id, NEW.kind, NEW.currency, NEW.priced_in,
-                 NEW.exchange_rate, NEW.exchange_day, NEW.payable, NEW.credits_id)
+                 NEW.exchange_rate, NEW.exchange_day, NEW.payable, NEW.credits_id,
+                 NEW.billed_to)
             IS DISTINCT FROM
                 (OLD.account_id, OLD.period_id, OLD.kind, OLD.currency, OLD.priced_in,
-                 OLD.exchange_rate, OLD.exchange_day, OLD.payable, OLD.credits_id)) THEN
+                 OLD.exchange_rate, OLD.exchange_day, OLD.payable, OLD.credits_id,
+                 OLD.billed_to)) THEN
         RAISE EXCEPTION 'the content of a % statement never changes', OLD.state
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
@@ -195,6 +197,18 @@ BEGIN
 END
 $$;
 
+-- A volume step is a price: a decided rate card takes no more of them.
+CREATE FUNCTION budgets_guard_rate_tier() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT card.state FROM budgets_ratecard card JOIN budgets_rateprice price
+        ON price.card_id = card.id WHERE price.id = NEW.price_row_id) <> 'proposed' THEN
+        RAISE EXCEPTION 'a decided rate card takes no more prices; propose a new one'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
 CREATE FUNCTION budgets_guard_adjustment() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.state <> 'proposed'
@@ -215,10 +229,14 @@ CREATE TRIGGER rate_card_fixed BEFORE UPDATE OR DELETE ON budgets_ratecard
     FOR EACH ROW EXECUTE FUNCTION budgets_guard_rate_card();
 CREATE TRIGGER rate_price_fixed BEFORE INSERT ON budgets_rateprice
     FOR EACH ROW EXECUTE FUNCTION budgets_guard_rate_price();
+CREATE TRIGGER rate_tier_fixed BEFORE INSERT ON budgets_ratetier
+    FOR EACH ROW EXECUTE FUNCTION budgets_guard_rate_tier();
 CREATE TRIGGER adjustment_fixed BEFORE UPDATE OR DELETE ON budgets_adjustment
     FOR EACH ROW EXECUTE FUNCTION budgets_guard_adjustment();
 
 CREATE TRIGGER rate_price_insert_only BEFORE UPDATE OR DELETE ON budgets_rateprice
+    FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
+CREATE TRIGGER rate_tier_insert_only BEFORE UPDATE OR DELETE ON budgets_ratetier
     FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
 CREATE TRIGGER spot_price_insert_only BEFORE UPDATE OR DELETE ON budgets_spotprice
     FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
@@ -227,4 +245,6 @@ CREATE TRIGGER exchange_rate_insert_only BEFORE UPDATE OR DELETE ON budgets_exch
 CREATE TRIGGER correction_insert_only BEFORE UPDATE OR DELETE ON budgets_correction
     FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
 CREATE TRIGGER ledger_block_insert_only BEFORE UPDATE OR DELETE ON budgets_ledgerblock
+    FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
+CREATE TRIGGER seal_insert_only BEFORE UPDATE OR DELETE ON budgets_seal
     FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();

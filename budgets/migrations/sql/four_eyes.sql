@@ -55,10 +55,3 @@ $$;
 
 CREATE TRIGGER installation_one_person BEFORE UPDATE OR DELETE ON budgets_installation
     FOR EACH ROW EXECUTE FUNCTION budgets_guard_installation();
-
-CREATE TRIGGER never_emptied BEFORE TRUNCATE ON budgets_approval
-    FOR EACH STATEMENT EXECUTE FUNCTION budgets_refuse_truncate();
-CREATE TRIGGER never_emptied BEFORE TRUNCATE ON budgets_proposal
-    FOR EACH STATEMENT EXECUTE FUNCTION budgets_refuse_truncate();
-CREATE TRIGGER never_emptied BEFORE TRUNCATE ON budgets_installation
-    FOR EACH STATEMENT EXECUTE FUNCTION budgets_refuse_truncate();

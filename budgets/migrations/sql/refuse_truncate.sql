@@ -20,15 +20,10 @@ BEGIN
         'auditentry', 'budgetrevision', 'budgetline', 'usagerecord', 'accountusage',
         'workloadusage', 'billingterms', 'billingperiod', 'ratecard', 'rateprice', 'ratetier',
         'spotprice', 'exchangerate', 'statement', 'statementline', 'adjustment', 'correction',
-        'numberseries', 'ledgerblock', 'seal'
+        'numberseries', 'ledgerblock', 'seal', 'approval', 'proposal', 'installation'
     ] LOOP
         EXECUTE format('CREATE TRIGGER never_emptied BEFORE TRUNCATE ON budgets_%s
             FOR EACH STATEMENT EXECUTE FUNCTION budgets_refuse_truncate()', name);
     END LOOP;
 END
 $$;
-
-CREATE TRIGGER seal_insert_only BEFORE UPDATE OR DELETE ON budgets_seal
-    FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();
-CREATE TRIGGER rate_tier_insert_only BEFORE UPDATE OR DELETE ON budgets_ratetier
-    FOR EACH ROW EXECUTE FUNCTION budgets_refuse_change();

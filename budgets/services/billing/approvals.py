@@ -18,6 +18,7 @@ from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Approval, Proposal, User
 from budgets.selectors.approvals import approves_from, installation, open_proposal
 from budgets.selectors.clock import utc_now
+from budgets.selectors.company import is_machine
 from budgets.services.audit import audit, plain
 from budgets.services.billing.guards import lock_billing
 from budgets.services.guards import by_finance, require_reason
@@ -107,8 +108,8 @@ def propose(
     Raises:
         Rejected: Something stands in its way already, or the same waits.
     """
-    if actor is None:
-        raise NotAllowed("Only a person can propose what moves money; the portal itself cannot.")
+    if actor is None or is_machine(actor):
+        raise NotAllowed("Only a person can propose what moves money, no machine and no portal.")
     lock_billing()
     now = utc_now()
     parameters = {name: _plain(value) for name, value in given.items()}

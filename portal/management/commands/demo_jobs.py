@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
-from portal.demo_history import TEAM, TEAMS
+from portal.demo_history import NAMES, TEAM, TEAMS
 from portal.management.commands.seed_demo import ONE, WORKSPACES, folder_of
 from portal.rehearsal.world import gpu_job
 
@@ -29,7 +29,6 @@ TURN_S = 150.0
 # Research comes back for it. Everybody else goes on evenly.
 TURNS = ({"acme-research": 0, "acme-training": 5}, {"acme-research": 5})
 KEEP_FINISHED = 12
-NAMES = ("train", "finetune", "eval", "embed", "sweep", "render", "dock", "segment")
 
 
 class Command(BaseCommand):

@@ -14,6 +14,7 @@ from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.faults import ALL_WELL, Doing, Faults
 from clusters.reconcile.runtime.pool import Answer, Pool, reading, sending
 from clusters.reconcile.runtime.writer import Verb, Write, Writer, WritingStopped
+from tests.waiting import PATIENCE_S
 
 SEEN = Effect("", r.WORKLOAD, "n/w", {"metadata": {"name": "w"}})
 
@@ -37,7 +38,7 @@ def test_what_work_raises_is_answered_with_what_it_did_before(raised: BaseExcept
         raise raised
 
     pool.start("key", work, about="about")
-    found = answers.get(timeout=10)
+    found = answers.get(timeout=PATIENCE_S)
     pool.close()
     assert (found.key, found.about, found.effects) == ("key", "about", (SEEN,))
     assert getattr(found, field) in (raised, True)
@@ -49,12 +50,12 @@ def test_a_lane_that_hangs_keeps_only_itself_waiting():
     answers: queue.SimpleQueue[Answer[str]] = queue.SimpleQueue()
     pool: Pool[str] = Pool(answers.put, threads=1, name="test")
     gate = threading.Event()
-    pool.start("slow", lambda effects: gate.wait(10) and None, lane="east")
+    pool.start("slow", lambda effects: gate.wait(PATIENCE_S) and None, lane="east")
     pool.start("behind", lambda effects: None, lane="east")
     pool.start("quick", lambda effects: None, lane="west")
-    assert answers.get(timeout=10).key == "quick"
+    assert answers.get(timeout=PATIENCE_S).key == "quick"
     gate.set()
-    assert [answers.get(timeout=10).key for _ in range(2)] == ["slow", "behind"]
+    assert [answers.get(timeout=PATIENCE_S).key for _ in range(2)] == ["slow", "behind"]
     pool.close()
 
 
@@ -63,10 +64,10 @@ def test_work_of_one_namespace_waits_for_one_of_each_other_and_not_for_all_of_th
     pool: Pool[str] = Pool(answers.put, threads=1, name="test")
     gate = threading.Event()
     for number in range(20):
-        pool.start(f"crowd/{number}", lambda effects: gate.wait(10) and None)
+        pool.start(f"crowd/{number}", lambda effects: gate.wait(PATIENCE_S) and None)
     pool.start("quiet/one", lambda effects: None)
     gate.set()
-    order = [answers.get(timeout=10).key for _ in range(21)]
+    order = [answers.get(timeout=PATIENCE_S).key for _ in range(21)]
     pool.close()
     assert order.index("quiet/one") <= 2
     assert [key for key in order if key != "quiet/one"] == [f"crowd/{n}" for n in range(20)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +18,7 @@ from clusters.reconcile.runtime.recorder import (
     Reference,
 )
 from clusters.reconcile.runtime.writer import Writer
+from tests.waiting import eventually
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 ABOUT = Reference("kueue.x-k8s.io/v1beta2", "Workload", "team", "job-train-12345", "u1")
@@ -81,9 +81,7 @@ def test_what_is_told_once_is_told_once_also_by_another_shift():
     once = event(is_once=True)
     first = recorder(client)
     first.record([once])
-    ends = time.monotonic() + 10
-    while not client.made and time.monotonic() < ends:
-        time.sleep(0.01)
+    eventually(lambda: client.made)
     first.record([once])
     first.close()
     assert once in first._told

@@ -1,4 +1,4 @@
-"""PostgreSQL keeps the ledger, closed periods, fixed statements and prices as they are.
+"""PostgreSQL keeps the ledger, closed periods, statements, prices and approvals as they are.
 
 SQLite gets its triggers after each migrate (:mod:`budgets.models.triggers`): it rebuilds tables
 to change them, which drops the triggers that stand on them.
@@ -11,6 +11,8 @@ from pathlib import Path
 from django.db import migrations
 
 FOLDER = Path(__file__).parent / "sql"
+# The first has the function that refuses a change, which the next two call.
+FILES = ("insert_only.sql", "closed_periods.sql", "four_eyes.sql", "refuse_truncate.sql")
 
 
 def _run(schema_editor, *names: str) -> None:
@@ -20,11 +22,11 @@ def _run(schema_editor, *names: str) -> None:
 
 
 def create(apps, schema_editor) -> None:
-    _run(schema_editor, "insert_only.sql", "closed_periods.sql")
+    _run(schema_editor, *FILES)
 
 
 def remove(apps, schema_editor) -> None:
-    _run(schema_editor, "closed_periods_reverse.sql", "insert_only_reverse.sql")
+    _run(schema_editor, "remove.sql")
 
 
 class Migration(migrations.Migration):
