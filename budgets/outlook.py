@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from statistics import NormalDist, fmean
 from typing import Final
 
-from budgets.units import Period
+from budgets.units import HOUR, Period
 
-HOUR: Final = timedelta(hours=1)
 HOURS_OF_DAY: Final = 24
 HOURS_OF_WEEK: Final = 168
 FEW_DAYS: Final = 7

@@ -22,10 +22,10 @@ WorkspaceName = NewType("WorkspaceName", str)
 FlavorName = NewType("FlavorName", str)
 ClusterName = NewType("ClusterName", str)
 WorkloadUid = NewType("WorkloadUid", str)
-Gpus = NewType("Gpus", int)
 GpuSeconds = NewType("GpuSeconds", int)
 
 HOUR_S = 3600
+HOUR = timedelta(hours=1)
 MOST_COUNTED_GPUS = 2**31 - 1
 """What a column of devices holds; nobody has more, and whoever asks for more waits for ever."""
 FIXED_MONTH_H = 730
@@ -197,7 +197,8 @@ class Money:
         return cls(Decimal(0), currency)
 
     def __add__(self, other: Money) -> Money:
-        self._same_currency(other)
+        if self.currency != other.currency:
+            raise CurrencyMismatch(f"cannot add {other.currency} to {self.currency}")
         return Money.rounded(Fraction(self.amount) + Fraction(other.amount), currency=self.currency)
 
     def __sub__(self, other: Money) -> Money:
@@ -208,10 +209,6 @@ class Money:
 
     def __str__(self) -> str:
         return f"{self.amount:f}"
-
-    def _same_currency(self, other: Money) -> None:
-        if self.currency != other.currency:
-            raise CurrencyMismatch(f"cannot add {other.currency} to {self.currency}")
 
 
 def quantise(exact: Fraction, *, digits: int) -> Decimal:

@@ -7,5 +7,5 @@ spec money, section 2.
 from __future__ import annotations
 
 from budgets.exports.about import About
-from budgets.exports.table import Cell, CellKind, Column, Row, Table, defused, pick
-from budgets.exports.writers import FORMATS, Format
+from budgets.exports.table import CellKind, Column, Row, Table, defused, pick
+from budgets.exports.writers import FORMATS

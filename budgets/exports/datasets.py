@@ -30,71 +30,53 @@ USAGE = Table(
 )
 
 
-def charges_table(digits: int) -> Table:
-    """Return the table of charges; ``digits`` are those of the currency."""
-    return Table(
-        "charges",
-        (
-            Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
-            Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
-            Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
-            Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
-            Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
-            Column("start", CellKind.TIME, "Inclusive; of a correction the original hour."),
-            Column("end", CellKind.TIME, "Exclusive."),
-            Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
-            Column("unit_price", CellKind.DECIMAL, "Per GPU-hour; negative for a credit."),
-            Column("amount", CellKind.AMOUNT, "To the cent; adds up to the statement."),
-            Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
-            Column("currency", CellKind.TEXT, "ISO 4217."),
-            Column("rate_card", CellKind.TEXT, "Version of the rate card."),
-            Column("period", CellKind.TEXT, "Billing period."),
-            Column("statement", CellKind.TEXT, "Number, once it is issued."),
-            Column("cluster", CellKind.TEXT, "Cluster, where the charge belongs to one."),
-            Column("region", CellKind.TEXT, "Its region, where that is known."),
-        ),
-        digits,
-    )
+CHARGES = (
+    Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
+    Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
+    Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
+    Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
+    Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
+    Column("start", CellKind.TIME, "Inclusive; of a correction the original hour."),
+    Column("end", CellKind.TIME, "Exclusive."),
+    Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
+    Column("unit_price", CellKind.DECIMAL, "Per GPU-hour; negative for a credit."),
+    Column("amount", CellKind.AMOUNT, "To the cent; adds up to the statement."),
+    Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
+    Column("currency", CellKind.TEXT, "ISO 4217."),
+    Column("rate_card", CellKind.TEXT, "Version of the rate card."),
+    Column("period", CellKind.TEXT, "Billing period."),
+    Column("statement", CellKind.TEXT, "Number, once it is issued."),
+    Column("cluster", CellKind.TEXT, "Cluster, where the charge belongs to one."),
+    Column("region", CellKind.TEXT, "Its region, where that is known."),
+)
+
+JOBS = (
+    Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
+    Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
+    Column("job", CellKind.TEXT, "Name of the job; empty for what no job used."),
+    Column("job_kind", CellKind.TEXT, "Such as Job or RayJob."),
+    Column("cluster", CellKind.TEXT, "Cluster that it ran on."),
+    Column("uid", CellKind.TEXT, "UID of its Workload there."),
+    Column("workload", CellKind.TEXT, "Name of its Workload."),
+    Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
+    Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
+    Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
+    Column("start", CellKind.TIME, "First hour of the job's use; inclusive."),
+    Column("end", CellKind.TIME, "End of the last one; exclusive."),
+    Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
+    Column("amount", CellKind.AMOUNT, "To the cent; the rows of a line add up to it."),
+    Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
+    Column("currency", CellKind.TEXT, "ISO 4217."),
+    Column("period", CellKind.TEXT, "Billing period."),
+    Column("statement", CellKind.TEXT, "Number, once it is issued."),
+)
+"""Each label of jobs has a column after these."""
 
 
 def label_column(key: str) -> Column:
     """The column of a label of jobs that an admin named."""
     words = f"What the job says by its label {key}, as it was first seen."
     return Column(f"{LABEL}{key}", CellKind.TEXT, words)
-
-
-def jobs_table(digits: int, labels: Iterable[str] = ()) -> Table:
-    """Return the table of charges by job.
-
-    Args:
-        digits: Of the currency.
-        labels: Keys of labels, each of which has a column at the end.
-    """
-    return Table(
-        "jobs",
-        (
-            Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
-            Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
-            Column("job", CellKind.TEXT, "Name of the job; empty for what no job used."),
-            Column("job_kind", CellKind.TEXT, "Such as Job or RayJob."),
-            Column("cluster", CellKind.TEXT, "Cluster that it ran on."),
-            Column("uid", CellKind.TEXT, "UID of its Workload there."),
-            Column("workload", CellKind.TEXT, "Name of its Workload."),
-            Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
-            Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
-            Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
-            Column("start", CellKind.TIME, "First hour of the job's use; inclusive."),
-            Column("end", CellKind.TIME, "End of the last one; exclusive."),
-            Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
-            Column("amount", CellKind.AMOUNT, "To the cent; the rows of a line add up to it."),
-            Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
-            Column("currency", CellKind.TEXT, "ISO 4217."),
-            Column("period", CellKind.TEXT, "Billing period."),
-            Column("statement", CellKind.TEXT, "Number, once it is issued."),
-            *map(label_column, labels),
-        ),
-        digits,
-    )
 
 
 def table_of(dataset: str, *, digits: int = 2, labels: Iterable[str] = ()) -> Table:
@@ -111,9 +93,9 @@ def table_of(dataset: str, *, digits: int = 2, labels: Iterable[str] = ()) -> Ta
     if dataset == "usage":
         return USAGE
     if dataset == "charges":
-        return charges_table(digits)
+        return Table("charges", CHARGES, digits)
     if dataset == "jobs":
-        return jobs_table(digits, labels)
+        return Table("jobs", (*JOBS, *map(label_column, labels)), digits)
     name, _, version = dataset.partition("-")
     if name != "focus" or version not in set(Version):
         raise KeyError(dataset)
@@ -121,7 +103,7 @@ def table_of(dataset: str, *, digits: int = 2, labels: Iterable[str] = ()) -> Ta
 
 
 def charge_cells(rows: Iterable[ChargeRow]) -> Iterator[tuple[Cell, ...]]:
-    """Yield the rows of :func:`charges_table`."""
+    """Yield the rows of :data:`CHARGES`."""
     for row in rows:
         yield (
             row.account,
@@ -150,13 +132,13 @@ def job_cells(
     said: Mapping[tuple[str, str], Mapping[str, str]],
     labels: Sequence[str],
 ) -> Iterator[tuple[Cell, ...]]:
-    """Yield the rows of :func:`jobs_table`.
+    """Yield the rows of :data:`JOBS`, with what each job says by some labels.
 
     Args:
         rows: By job; some of them have none.
         names: Cluster and UID → kind and name of the job, name of its Workload.
         said: Cluster and UID → key of a label → what the job says by it.
-        labels: Those of the table.
+        labels: Those of the table, in its order.
     """
     for row in rows:
         key = (row.cluster, row.uid)

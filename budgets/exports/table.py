@@ -16,7 +16,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, reject_any
 
 Cell = str | int | Decimal | datetime | None
 Row = Sequence[Cell]
@@ -96,8 +96,7 @@ def pick(table: Table, names: Sequence[str]) -> tuple[Table, Callable[[Row], Row
         Fault("columns", "repeated", f"{name[:80]!r} is named twice; name each column once.")
         for name in repeated
     ]
-    if faults:
-        raise Rejected(faults)
+    reject_any(faults)
     places = [known[name] for name in names]
     chosen = Table(table.name, tuple(table.columns[at] for at in places), table.digits)
     return chosen, lambda row: [row[at] for at in places]

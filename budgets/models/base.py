@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
+from django.db.models import F, Q
 
 account_slug = RegexValidator(
     r"^[a-z]([a-z0-9]{0,29})$",
@@ -24,12 +25,11 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 def optional(
-    table: type[Row], *, related_name: str = "+"
+    table: type[Row], *, related_name: str = "+", **options: Any
 ) -> models.ForeignKey[Row | None, Row | None]:
     """A column that may name a row of another table, which cannot go while it does."""
-    return models.ForeignKey(
-        table, on_delete=models.PROTECT, null=True, blank=True, related_name=related_name
-    )
+    options |= {"on_delete": models.PROTECT, "null": True, "blank": True}
+    return models.ForeignKey(table, related_name=related_name, **options)
 
 
 class ImmutableError(ValidationError):
@@ -119,6 +119,20 @@ class FrozenFields(models.Model):
         self._freeze()
 
 
+class Kept(FrozenFields):
+    """What is put away and never deleted; people know it by its name."""
+
+    name: models.CharField[str, str]
+    archived_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Dated(models.Model):
     """In force in ``[valid_from, valid_until)``; no end means until something newer begins."""
 
@@ -127,3 +141,9 @@ class Dated(models.Model):
 
     class Meta:
         abstract = True
+
+
+def ends_later(name: str) -> models.CheckConstraint:
+    """The rule of a dated table: what ends does so after it began."""
+    condition = Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from"))
+    return models.CheckConstraint(name=name, condition=condition)

@@ -12,7 +12,7 @@ from budgets import plan
 from budgets.errors import Fault
 from budgets.models.access import person
 from budgets.models.approvals import Approval, approved
-from budgets.models.base import Dated, FrozenFields, optional
+from budgets.models.base import Dated, FrozenFields, ends_later, optional
 from budgets.models.fleet import Flavor, Workspace
 
 UNDO_FOR: Final = timedelta(minutes=5)
@@ -106,10 +106,7 @@ class BudgetRevision(FrozenFields, Dated):
         ordering = ["budget", "-number"]
         constraints = [
             models.UniqueConstraint(fields=["budget", "number"], name="revision_number_once"),
-            models.CheckConstraint(
-                name="revision_window",
-                condition=Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from")),
-            ),
+            ends_later("revision_window"),
             models.CheckConstraint(
                 name="revision_dated_back_is_approved", condition=approved(is_dated_back=True)
             ),

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
 from budgets import intervals
-from budgets.models.base import Dated, FrozenFields, account_slug, dns_label, optional
+from budgets.models.base import Dated, Kept, account_slug, dns_label, ends_later, optional
 
 resource_name = RegexValidator(
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
@@ -24,15 +24,13 @@ def fair_weight() -> models.DecimalField[Decimal, Decimal]:
     )
 
 
-class Account(FrozenFields):
+class Account(Kept):
     """A customer and trust boundary: one Cohort; accounts never lend to each other."""
 
     slug = models.CharField(max_length=30, unique=True, validators=[account_slug])
     name = models.CharField(max_length=120)
     fair_weight = fair_weight()
     generation = models.PositiveBigIntegerField(default=1)
-    archived_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["slug"]
@@ -42,11 +40,8 @@ class Account(FrozenFields):
             )
         ]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class Topology(FrozenFields):
+class Topology(Kept):
     """How nodes stand together: labels of nodes, from the largest domain to the smallest.
 
     Kueue lets levels of a Topology never change, so another order is another topology.
@@ -58,17 +53,12 @@ class Topology(FrozenFields):
     name = models.CharField(max_length=120)
     levels = models.JSONField()
     generation = models.PositiveBigIntegerField(default=1)
-    archived_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["slug"]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class Flavor(FrozenFields):
+class Flavor(Kept):
     """One kind of GPU node: a ResourceFlavor and the device resource that is counted."""
 
     ClockStart = intervals.ClockStart
@@ -91,8 +81,6 @@ class Flavor(FrozenFields):
     position = models.PositiveIntegerField(default=0)
     topology = optional(Topology, related_name="flavors")
     generation = models.PositiveBigIntegerField(default=1)
-    archived_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["position", "slug"]
@@ -103,9 +91,6 @@ class Flavor(FrozenFields):
             ),
             models.CheckConstraint(name="flavor_node_has_gpus", condition=Q(gpus_per_node__gte=1)),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class FlavorClock(models.Model):
@@ -119,7 +104,7 @@ class FlavorClock(models.Model):
         ordering = ["flavor", "valid_from", "pk"]
 
 
-class Workspace(FrozenFields):
+class Workspace(Kept):
     """Who works under one budget: one namespace, one ClusterQueue, one LocalQueue."""
 
     frozen_fields = ("slug", "account", "namespace")
@@ -130,8 +115,6 @@ class Workspace(FrozenFields):
     name = models.CharField(max_length=120)
     home_flavor = models.ForeignKey(Flavor, on_delete=models.PROTECT, related_name="+")
     fair_weight = fair_weight()
-    archived_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["account__slug", "slug"]
@@ -141,9 +124,6 @@ class Workspace(FrozenFields):
                 name="workspace_weight_not_negative", condition=Q(fair_weight__gte=0)
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Capacity(Dated):
@@ -157,12 +137,7 @@ class Capacity(Dated):
 
     class Meta:
         ordering = ["cluster", "flavor", "valid_from", "pk"]
-        constraints = [
-            models.CheckConstraint(
-                name="capacity_window",
-                condition=Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from")),
-            )
-        ]
+        constraints = [ends_later("capacity_window")]
 
 
 class MeasuredCapacity(models.Model):
@@ -186,7 +161,7 @@ class MeasuredCapacity(models.Model):
         ]
 
 
-class Pool(FrozenFields):
+class Pool(Kept):
     """Extra quota: an account's own (on its Cohort), or a platform pool above account Cohorts."""
 
     frozen_fields = ("slug", "account")
@@ -199,14 +174,9 @@ class Pool(FrozenFields):
     generation = models.PositiveBigIntegerField(default=1)
     # flavor slug -> GPUs of the amounts that are in force, as the generation knows them.
     in_force = models.JSONField(default=dict, blank=True)
-    archived_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["slug"]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def is_platform(self) -> bool:
@@ -224,12 +194,7 @@ class PoolAmount(Dated):
 
     class Meta:
         ordering = ["pool", "flavor", "valid_from", "pk"]
-        constraints = [
-            models.CheckConstraint(
-                name="pool_amount_window",
-                condition=Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from")),
-            )
-        ]
+        constraints = [ends_later("pool_amount_window")]
 
 
 class PoolShare(models.Model):

@@ -129,4 +129,7 @@ class Discrepancy(models.Model):
     @property
     def is_unsettled(self) -> bool:
         """Whether it stands in the way of a close."""
-        return self.state in (self.State.OPEN, self.State.PROPOSED)
+        return self.state in UNSETTLED
+
+
+UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)

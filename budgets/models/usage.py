@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from budgets import intervals
-from budgets.models.base import Row
+from budgets.models.base import Row, optional
 from budgets.models.fleet import Account, Flavor, Workspace
 
 
@@ -45,14 +45,7 @@ class Interval(models.Model):
     flavor = models.CharField(max_length=253)
     seq = models.PositiveIntegerField()
     # Found by interval_by_workspace.
-    workspace = models.ForeignKey(
-        Workspace,
-        on_delete=models.PROTECT,
-        null=True,
-        blank=True,
-        related_name="intervals",
-        db_index=False,
-    )
+    workspace = optional(Workspace, related_name="intervals", db_index=False)
     namespace = models.CharField(max_length=63)
     workload = models.CharField(max_length=253)
     cluster_queue = models.CharField(max_length=253, blank=True)
@@ -107,14 +100,8 @@ class PendingSpan(models.Model):
     end = models.DateTimeField(null=True, blank=True)
     gpus = models.PositiveIntegerField()
     # As with the facts below, no foreign key of the database.
-    workspace = models.ForeignKey(
-        Workspace,
-        on_delete=models.PROTECT,
-        null=True,
-        blank=True,
-        related_name="pending_spans",
-        db_index=False,
-        db_constraint=False,
+    workspace = optional(
+        Workspace, related_name="pending_spans", db_index=False, db_constraint=False
     )
     namespace = models.CharField(max_length=63)
     workload = models.CharField(max_length=253)
@@ -270,8 +257,8 @@ class JobLabel(models.Model):
 
 
 # Totals are added up from hour facts in the transaction that writes these, and rebuildable at any
-# time (services/usage/totals.py): a page over a whole platform reads thousands of rows here in the
-# place of millions of facts.
+# time (services/usage/hour_facts.py): a page over a whole platform reads thousands of rows here in
+# the place of millions of facts.
 
 
 class PlatformHour(UsageAmounts):

@@ -24,10 +24,10 @@ from budgets.selectors.budget.history import (
     visible_requests,
     with_reasons,
 )
-from budgets.selectors.budget.impact import preview_reallocation
 from budgets.selectors.budget.preview import (
     RevisionPreview,
     judge_draft,
+    preview_reallocation,
     preview_revision,
     told_to,
 )
@@ -40,7 +40,6 @@ from budgets.selectors.roles import (
     account_for,
     remembered_roles,
     roles_of,
-    told_apart,
     visible_accounts,
     visible_capacities,
     visible_envelopes,

@@ -21,7 +21,6 @@ from budgets.models import (
     MeterState,
     PendingSpan,
     Role,
-    SpendRule,
     UsageRecord,
     User,
     Webhook,
@@ -32,6 +31,7 @@ from budgets.selectors.billing import costs, month_at, rates_now
 from budgets.selectors.billing.months import zones_of
 from budgets.selectors.budget.history import ending_revision
 from budgets.selectors.exports.listing import still_sees
+from budgets.selectors.fleet.places import facts_in
 from budgets.selectors.roles import roles_of
 from budgets.selectors.spending import cap_states, cap_window
 from budgets.selectors.usage.scope import USED
@@ -101,7 +101,9 @@ def workspace_outlook(workspace: Workspace, now: datetime) -> tuple[Outlook, str
 def read_rule(rule: AlertRule, now: datetime) -> Reading:
     """The value of one rule; its relations have to be joined. A bounded number of queries."""
     if rule.spend_rule is not None:
-        return _cap(rule.spend_rule, now)
+        state = cap_states([rule.spend_rule], now)[0]  # with what runs at this moment
+        currency = rule.spend_rule.currency
+        return Reading(state.window, float(state.spent), currency, state.exhausted_at)
     window = window_of(rule, now)
     spaces = watched(rule)
     known = _known_until(now)
@@ -164,12 +166,6 @@ def _budget_end(rule: AlertRule, window: Period, now: datetime) -> Reading:
     if ending is None:
         return Reading(window, 0.0)
     return Reading(window, (window.end - now) / timedelta(days=1), exhausted_at=window.end)
-
-
-def _cap(rule: SpendRule, now: datetime) -> Reading:
-    """A spend rule's figure, with what runs at this moment."""
-    state = cap_states([rule], now)[0]
-    return Reading(state.window, float(state.spent), rule.currency, state.exhausted_at)
 
 
 def _scope(user: User, prefix: str) -> Q:
@@ -269,12 +265,8 @@ def _series(amounts: Mapping[datetime, float], known: datetime) -> Series:
 
 
 def _facts(spaces: Iterable[Workspace], start: datetime, end: datetime) -> QuerySet[UsageRecord]:
-    return UsageRecord.objects.filter(
-        workspace__in=[row.pk for row in spaces],
-        hour__gte=utc_hour(start),
-        hour__lt=end,
-        start__gte=start,
-    ).order_by()
+    facts = UsageRecord.objects.filter(workspace__in=[row.pk for row in spaces])
+    return facts_in(facts, Period(start, end))
 
 
 def recipients_of(rule: AlertRule) -> list[str]:
@@ -323,11 +315,10 @@ def withheld_from(webhook: Webhook) -> str:
     maker = webhook.created_by
     roles = roles_of(maker) if maker is not None else None
     if roles is not None and not (roles.is_admin or roles.is_finance):
-        words = (
-            "{} answers for the webhook and no longer has the finance role; rotate its key to "
-            "take over"
+        return (
+            f"{maker} answers for the webhook and no longer has the finance role; rotate its key "
+            "to take over"
         )
-        return words.format(maker)
     return ""
 
 

@@ -32,9 +32,9 @@ def visible_proposals(user: User) -> QuerySet[Proposal]:
     return found if roles_of(user).sees_everything else found.none()
 
 
-def open_proposals(*, now: datetime | None = None) -> QuerySet[Proposal]:
+def open_proposals() -> QuerySet[Proposal]:
     """Those that can still be decided."""
-    return Proposal.objects.filter(state=Proposal.State.WAITING, expires_at__gt=now or utc_now())
+    return Proposal.objects.filter(state=Proposal.State.WAITING, expires_at__gt=utc_now())
 
 
 def open_proposal(deed: str, subject: str) -> Proposal | None:

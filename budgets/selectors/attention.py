@@ -10,8 +10,9 @@ from datetime import timedelta
 from django.db.models import Q, QuerySet
 
 from budgets.models import Alert, BudgetRevision, Delivery, Discrepancy, User, Workspace
+from budgets.models.reconciliation import UNSETTLED
 from budgets.selectors.alerts import visible_alerts, visible_deliveries
-from budgets.selectors.billing.reconciliation import UNSETTLED, visible_discrepancies
+from budgets.selectors.billing.reconciliation import visible_discrepancies
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import visible_workspaces
 from budgets.selectors.spending import CapState, active_rules, cap_states

@@ -25,7 +25,7 @@ from budgets.models import (
     Operation,
     SpendEffect,
 )
-from budgets.selectors.billing.reconciliation import UNSETTLED
+from budgets.models.reconciliation import UNSETTLED
 from budgets.selectors.budget.history import WAITING
 
 Sample = tuple[tuple[str, ...], float]

@@ -203,12 +203,10 @@ def visible_flavors(user: User, *, include_archived: bool = False) -> QuerySet[F
     return found if include_archived else found.filter(archived_at__isnull=True)
 
 
-def visible_topologies(user: User, *, include_archived: bool = False) -> QuerySet[Topology]:
-    """How nodes stand together, for those who see the platform."""
-    if not roles_of(user).sees_everything:
-        return Topology.objects.none()
+def visible_topologies(user: User) -> QuerySet[Topology]:
+    """How nodes stand together, archived ones too, for those who see the platform."""
     found = Topology.objects.order_by("slug")
-    return found if include_archived else found.filter(archived_at__isnull=True)
+    return found if roles_of(user).sees_everything else found.none()
 
 
 def visible_memberships(user: User) -> QuerySet[Membership]:

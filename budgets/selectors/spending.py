@@ -38,9 +38,8 @@ from budgets.spending import (
     spent_of,
     window_at,
 )
-from budgets.units import HOUR_S, AccountName, Period, WorkspaceName, utc_hour
+from budgets.units import HOUR, HOUR_S, AccountName, Period, WorkspaceName, utc_hour
 
-HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 
 
@@ -144,14 +143,7 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
         spent, rate = ledger.of(row, window)
         amount, per_hour = amount_of(spent, cap), amount_of(rate, cap)
         glass = glasses.get(row.pk)
-        verdict = judge(
-            cap,
-            spent=amount,
-            window=window,
-            standing=CapMemory(row.reached_window, row.reached_at),
-            suspended_until=glass.until if glass else None,
-            now=instant,
-        )
+        verdict = verdict_of(row, amount, window, glass, instant)
         found.append(
             CapState(
                 rule=row,
@@ -167,6 +159,20 @@ def cap_states(rules: Iterable[SpendRule], now: datetime | None = None) -> list[
             )
         )
     return found
+
+
+def verdict_of(
+    rule: SpendRule, spent: Fraction, window: Period, glass: BreakGlass | None, now: datetime
+) -> CapVerdict:
+    """What a rule does at an instant, by what is remembered of it and its latest break-glass."""
+    return judge(
+        rule.as_cap,
+        spent=spent,
+        window=window,
+        standing=CapMemory(rule.reached_window, rule.reached_at),
+        suspended_until=glass.until if glass else None,
+        now=now,
+    )
 
 
 def cap_window(rule: SpendRule, now: datetime) -> Period:

@@ -33,7 +33,6 @@ from budgets.services.budget.revisions import (
 )
 from budgets.services.budget.versions import mark_dirty
 from budgets.services.company import (
-    Vouched,
     add_group_rule,
     connect_identity,
     disconnect_identity,
@@ -74,7 +73,6 @@ from budgets.services.second_factor import (
     has_second_factor,
     remove_second_factor,
     renew_recovery_codes,
-    reseal_second_factors,
     second_factor_of,
     use_code,
 )
@@ -85,5 +83,5 @@ from budgets.services.usage.hour_facts import (
     rewrite_totals,
 )
 from budgets.services.usage.labels import drop_label, name_label
-from budgets.services.usage.ledger import StoreSummary, record_progress, store_intervals
-from budgets.services.usage.meter import MeterSummary, meter_usage
+from budgets.services.usage.ledger import record_progress, store_intervals
+from budgets.services.usage.meter import meter_usage

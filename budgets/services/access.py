@@ -50,7 +50,8 @@ def create_user(
 @transaction.atomic
 def set_password(actor: User | None, *, user: User, password: str) -> None:
     """Set a password: one's own, or anybody's as an admin. Sessions and tokens end."""
-    _require_own(actor, user)
+    if actor is not None and actor.pk != user.pk:
+        require_admin(actor)
     reject_any(_password_faults(user, password))
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -205,11 +206,8 @@ def create_api_token(
     plaintext = TOKEN_PREFIX + secrets.token_urlsafe(32)
     faults = []
     if expires_at <= utc_now():
-        faults.append(
-            Fault(
-                "expires_at", "expired", "The token would already have ended; choose a longer time."
-            )
-        )
+        words = "The token would already have ended; choose a longer time."
+        faults.append(Fault("expires_at", "expired", words))
     token = ApiToken(
         user=user,
         name=name,
@@ -284,11 +282,6 @@ def _require_another_admin(user: User) -> None:
             "This would leave the portal without a platform admin. Give somebody else the role "
             "first.",
         )
-
-
-def _require_own(actor: User | None, user: User) -> None:
-    if actor is not None and actor.pk != user.pk:
-        require_admin(actor)
 
 
 def _digest(plaintext: str) -> str:

@@ -66,10 +66,11 @@ def audit(
 
 def state_of(row: object, *names: str) -> dict[str, Any]:
     """Attributes of a row as the log keeps them: amounts and times as text."""
-    return {name: _plain(getattr(row, name)) for name in names}
+    return {name: plain(getattr(row, name)) for name in names}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON keeps it."""
     if isinstance(value, date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else value

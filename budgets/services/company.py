@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import Account, GroupRule, Identity, Membership, Role, User, Workspace
@@ -22,7 +21,7 @@ from budgets.selectors.alerts import finance_addresses
 from budgets.selectors.clock import utc_now
 from budgets.selectors.company import lost_without
 from budgets.services.access import create_user, end_access, grant_role, revoke_role
-from budgets.services.alerts.webhooks import put_into_outbox
+from budgets.services.alerts.webhooks import tell_by_mail
 from budgets.services.audit import audit, state_of
 from budgets.services.finance import (
     PAIR_OF_EYES,
@@ -37,6 +36,10 @@ BREAK_GLASS: Final = "session.break_glass"
 _MOST_GROUPS: Final = 1_000
 _MACHINE_SEEN_FOR: Final = timedelta(minutes=5)
 _NAMES: Final = ("email", "first_name", "last_name")
+_NOTHING_OPENS: Final = (
+    "You are known here, but none of your groups gives a role. Ask a platform admin for a role, or "
+    "for a rule for one of your groups."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def enter(vouched: Vouched) -> User:
         elif user is not None:
             _follow(user, vouched)
             if not Membership.objects.filter(user=user).exists():
-                refusal = _nothing_opens(vouched)
+                refusal = _NOTHING_OPENS
         if refusal:
             subject = f"user:{user.username}" if user else f"{vouched.provider}:{vouched.subject}"
             after = {"provider": vouched.provider, "username": vouched.username[:150]}
@@ -219,8 +222,7 @@ def tell_break_glass(user: User, *, network: str) -> None:
     text = f"{user.get_username()}, the account for emergencies, signed in from {network}."
     told = {"text": text, "about": "the account for emergencies", "at": "/audit/"}
     entry = audit(user, BREAK_GLASS, user, after=told | {"network": network})
-    addresses = {*finance_addresses(), user.email} - {""}
-    put_into_outbox(Q(pk__in=[]), sorted(addresses), entry=entry, next_at=utc_now())
+    tell_by_mail({*finance_addresses(), user.email}, entry)
 
 
 def _identity_of(vouched: Vouched) -> Identity | None:
@@ -234,7 +236,7 @@ def _identity_of(vouched: Vouched) -> Identity | None:
 def _first_seen(vouched: Vouched) -> tuple[User | None, str]:
     """A new person; or none, and why."""
     if not _rules(vouched).exists():
-        return None, _nothing_opens(vouched)
+        return None, _NOTHING_OPENS
     if User.objects.filter(username__iexact=vouched.username).exists():
         # Whose that is, and that it is, is nobody's to know who has only chosen the same name.
         words = "Your account could not be made. Ask a platform admin; the audit log says why."
@@ -329,10 +331,3 @@ def _kept(groups: Iterable[str]) -> list[str]:
 
 def _place(row: GroupRule | Membership) -> tuple[str, int | None, int | None]:
     return str(row.role), row.account_id, row.workspace_id
-
-
-def _nothing_opens(vouched: Vouched) -> str:
-    return (
-        "You are known here, but none of your groups gives a role. Ask a platform admin for a "
-        "role, or for a rule for one of your groups."
-    )

@@ -10,17 +10,15 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
-from django.db.models import Q
-
 from budgets.errors import Fault, NotAllowed, Rejected, reject_any
 from budgets.models import Approval, AuditEntry, Installation, Membership, Proposal, Role, User
 from budgets.selectors.alerts import finance_addresses
 from budgets.selectors.approvals import TOLD, installation
 from budgets.selectors.clock import utc_now
 from budgets.selectors.company import is_machine
-from budgets.services.alerts.webhooks import put_into_outbox
+from budgets.services.alerts.webhooks import tell_by_mail
 from budgets.services.audit import audit, state_of
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose
 from budgets.services.billing.guards import lock_billing, price_of
 from budgets.services.guards import by_admin, by_finance, require_reason
 from budgets.units import time_text
@@ -50,8 +48,7 @@ def tell_finance(
         user.save(update_fields=["approves_from"])
         text += f" {user} cannot approve anything until {time_text(user.approves_from)}."
     entry = audit(actor, TOLD, user, after={"text": text})
-    told = {*finance_addresses(), user.email} - {""}
-    put_into_outbox(Q(pk__in=[]), sorted(told), entry=entry, next_at=utc_now())
+    tell_by_mail({*finance_addresses(), user.email}, entry)
 
 
 def require_fair_grant(actor: User | None, *, user: User, role: str) -> None:
@@ -177,12 +174,10 @@ def _set(actor: User, approval: Approval, *, percent: Decimal, reason: str) -> s
     return f"One person alone records prices up to {percent.normalize():f} % off."
 
 
-TOLERANCE = money_deed(
-    MoneyDeed(
-        name="installation.price_tolerance",
-        title="Change the price tolerance",
-        takes={"percent": Decimal},
-        look=_seen,
-        do=_set,
-    )
+TOLERANCE = MoneyDeed(
+    name="installation.price_tolerance",
+    title="Change the price tolerance",
+    takes={"percent": Decimal},
+    look=_seen,
+    do=_set,
 )

@@ -24,7 +24,7 @@ from budgets.models import Membership, RecoveryCode, Role, SecondFactor, User
 from budgets.sealing import usable_keys
 from budgets.selectors.clock import utc_now
 from budgets.services.access import end_access
-from budgets.services.alerts.webhooks import put_into_outbox
+from budgets.services.alerts.webhooks import tell_by_mail
 from budgets.services.audit import audit
 from budgets.services.finance import tell_finance
 from budgets.services.guards import by_admin, require_reason
@@ -189,8 +189,8 @@ def remove_second_factor(actor: User | None, *, user: User, reason: str) -> User
     if Membership.objects.filter(user=user, role=Role.FINANCE).exists():
         what = f"removed the second factor of {user}"
         tell_finance(actor, user=user, what=what, holds=True, by_group="" if actor else who)
-    elif user.email:
-        put_into_outbox(Q(pk__in=[]), [user.email], entry=entry, next_at=utc_now())
+    else:
+        tell_by_mail([user.email], entry)
     return user
 
 

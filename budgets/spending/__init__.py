@@ -20,7 +20,6 @@ from budgets.spending.model import (
     QueueEffect,
     Unit,
     Window,
-    is_over,
     window_at,
 )
 from budgets.spending.verdict import (

@@ -25,7 +25,7 @@ from budgets.spending.model import (
     Unit,
     is_over,
 )
-from budgets.units import HOUR_S, Period
+from budgets.units import HOUR, HOUR_S, Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,6 @@ _RUNNING: Final = {
     "GPUs are reclaimed.",
     Action.HOLD: "Running jobs go on at their price until they end.",
 }
-HOUR: Final = timedelta(hours=1)
 
 
 def new_jobs_words(cap: Cap) -> str:

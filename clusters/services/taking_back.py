@@ -30,8 +30,9 @@ from budgets.models import (
     Proposal,
     User,
 )
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
-from budgets.services.billing.discrepancies import UNSETTLED, clear_discrepancies
+from budgets.models.reconciliation import UNSETTLED
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose, row_of
+from budgets.services.billing.discrepancies import clear_discrepancies
 from budgets.services.billing.guards import lock_billing
 from budgets.services.budget.versions import mark_dirty
 from budgets.services.guards import require_admin, require_reason
@@ -119,14 +120,12 @@ def _approved(actor: User, approval: Approval, *, cluster: Cluster, reason: str)
     return f"The use of {taken.jobs} jobs on {cluster.name} left the books."
 
 
-DEED = money_deed(
-    MoneyDeed(
-        name=TAKE_BACK,
-        title="Take back what a removed cluster left",
-        takes={"cluster": row_of(Cluster)},
-        look=_left,
-        do=_approved,
-    )
+DEED = MoneyDeed(
+    name=TAKE_BACK,
+    title="Take back what a removed cluster left",
+    takes={"cluster": row_of(Cluster)},
+    look=_left,
+    do=_approved,
 )
 
 

@@ -34,7 +34,7 @@ def topologies(request: HttpRequest, user: User) -> HttpResponseBase:
         columns=("Name", "Slug", "Levels"),
         rows=[
             item_row("setup_topology", row, row.slug, ", ".join(row.levels))
-            for row in selectors.visible_topologies(user, include_archived=True)
+            for row in selectors.visible_topologies(user)
         ],
         empty="There is no topology yet."
         if labels
@@ -58,7 +58,7 @@ def _levels_of(typed: dict[str, Any]) -> dict[str, Any]:
 @setup_page
 def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     """One topology: what its labels give on each flavor's nodes, who has it, the way out."""
-    found = selectors.visible_topologies(user, include_archived=True).get(slug=slug)
+    found = selectors.visible_topologies(user).get(slug=slug)
     flavors = {row.slug: row for row in selectors.visible_flavors(user)}
     nodes = seen.nodes_of(flavors)
     free = {key: (row.name, row) for key, row in flavors.items() if row.topology_id is None}

@@ -335,7 +335,7 @@ def _newest(table: selectors.UsageTable, step: str) -> dict[str, Any]:
     words = f"{len(earlier)} earlier {step}{'s' if len(earlier) > 1 else ''}"
     return {
         "by_time": table.rows[-TABLE_ROWS:][::-1],
-        "earlier": selectors.add_up(earlier, key="", name=words) if earlier else None,
+        "earlier": selectors.add_up(earlier, name=words) if earlier else None,
     }
 
 

@@ -272,7 +272,7 @@ def test_a_time_series_is_billed_by_the_hour_and_recorded_once(promised: SmallFl
     assert record() == 0
     store(held("a", 5, 7), held("b", 5, 7), held("c", 100, 101), held("d", 100, 101))
     meter()
-    cost = read.cost(promised.vision, MARCH, APRIL)
+    cost = read.costs([promised.vision], MARCH, APRIL)[promised.vision.pk]
 
     assert cost.burst == 8 * (D("1.05") + D("1.06") + D("1.39"))
     assert cost.floor == 8 * 744 * 2
@@ -286,7 +286,7 @@ def test_a_time_series_is_billed_by_the_hour_and_recorded_once(promised: SmallFl
 
 @pytest.mark.django_db
 def test_the_cost_of_a_part_of_a_month_for_many_workspaces_at_once(promised: SmallFleet):
-    assert read.cost(promised.vision, MARCH, APRIL).currency == ""
+    assert read.costs([promised.vision], MARCH, APRIL)[promised.vision.pk].currency == ""
     active_card(promised)
     store(held("a", 0, 10, flavor="a100"))
     meter()

@@ -53,7 +53,7 @@ def test_one_workspace_costs_its_part_of_the_accounts_volume(stepped: Books):
     meter()
     fleet = stepped.fleet
     window = read.month_of("2026-03")
-    alone = read.cost(fleet.speech, window.start, window.end)
+    alone = read.costs([fleet.speech], window.start, window.end)[fleet.speech.pk]
     together = read.costs([fleet.vision, fleet.speech], window.start, window.end)
 
     # 144 GPU-hours of the account: 32 at 3, 16 at 2, 96 at 1.

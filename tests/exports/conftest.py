@@ -16,6 +16,7 @@ from django.db import transaction
 from budgets import services
 from budgets.models import Export, RateCard, RatePrice, Role, User
 from budgets.services.exports import runs as exports
+from budgets.services.exports.plans import request_export
 from tests.builders import PASSWORD, SmallFleet, an_approval, hours, line, small_fleet
 from tests.factories import (
     IntervalFactory,
@@ -40,7 +41,7 @@ class Billed:
         """Ask and let a worker write it, on 3 March at noon."""
         asked = {"dataset": "charges", "format": "csv", "period": "2026-03", **wanted}
         with time_machine.travel(NOW, tick=True):
-            export = exports.request_export(user, **asked)
+            export = request_export(user, **asked)
             exports.run_exports()
         export.refresh_from_db()
         export.operation.refresh_from_db()

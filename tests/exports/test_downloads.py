@@ -14,6 +14,7 @@ from rest_framework.test import APIClient
 from budgets import services
 from budgets.models import Export, User
 from budgets.services.exports import runs as exports
+from budgets.services.exports.plans import request_export
 from tests.exports.conftest import NOW, Billed
 
 pytestmark = pytest.mark.django_db
@@ -181,9 +182,7 @@ def test_columns_follow_the_data_set(billed: Billed):
 
 def test_progress_part_is_304_while_nothing_changed(billed: Billed):
     with time_machine.travel(NOW, tick=False):
-        export = exports.request_export(
-            billed.fleet.owner, dataset="usage", format="csv", period="2026-03"
-        )
+        export = request_export(billed.fleet.owner, dataset="usage", format="csv", period="2026-03")
         client, address = browser(billed.fleet.owner), reverse("export", args=[export.pk])
         first = client.get(address, **HTMX)
         second = client.get(address, HTTP_IF_NONE_MATCH=first["ETag"], **HTMX)

@@ -33,7 +33,7 @@ from budgets.models import (
 from budgets.selectors.billing import charge_lines, month_of
 from budgets.selectors.exports import listing as reads
 from budgets.services.exports import runs as exports
-from budgets.services.exports.plans import MOST_WAITING
+from budgets.services.exports.plans import MOST_WAITING, request_export
 from tests.exports.conftest import HOURS, NOW, USED, Billed
 from tests.exports.xlsx_reading import sheets_of
 
@@ -279,7 +279,7 @@ def test_request_that_cannot_be_met_is_rejected_at_its_field(billed: Billed, wan
     asked = {"dataset": "charges", "format": "csv", "period": "2026-03", **wanted}
 
     with time_machine.travel(NOW, tick=False), pytest.raises(Rejected) as rejected:
-        exports.request_export(billed.fleet.owner, **asked)
+        request_export(billed.fleet.owner, **asked)
 
     assert [fault.field for fault in rejected.value.faults] == [field]
     assert not Export.objects.exists()
@@ -287,7 +287,7 @@ def test_request_that_cannot_be_met_is_rejected_at_its_field(billed: Billed, wan
 
 def test_request_names_everything_that_is_wrong_at_once(billed: Billed):
     with time_machine.travel(NOW, tick=False), pytest.raises(Rejected) as rejected:
-        exports.request_export(billed.fleet.owner, dataset="x", format="y", period="z")
+        request_export(billed.fleet.owner, dataset="x", format="y", period="z")
 
     assert [fault.field for fault in rejected.value.faults] == ["dataset", "format", "period"]
 
@@ -297,16 +297,16 @@ def test_person_without_a_workspace_has_nothing_to_export(billed: Billed):
     Membership.objects.filter(user=stranger).delete()
 
     with pytest.raises(Rejected, match="nothing to export"):
-        exports.request_export(stranger, dataset="usage", format="csv", period="2026-03")
+        request_export(stranger, dataset="usage", format="csv", period="2026-03")
 
 
 def test_one_person_has_at_most_five_waiting(billed: Billed):
     asked = {"dataset": "usage", "format": "csv", "period": "2026-03"}
     with time_machine.travel(NOW, tick=False):
         for _ in range(MOST_WAITING):
-            exports.request_export(billed.fleet.owner, **asked)
+            request_export(billed.fleet.owner, **asked)
         with pytest.raises(Rejected, match="still being written"):
-            exports.request_export(billed.fleet.owner, **asked)
+            request_export(billed.fleet.owner, **asked)
 
 
 def test_request_is_audited(billed: Billed):
@@ -361,9 +361,7 @@ def test_file_expires_and_is_removed(billed: Billed, settings):
 
 def waiting(billed: Billed) -> Export:
     with time_machine.travel(NOW, tick=False):
-        return exports.request_export(
-            billed.fleet.finance, dataset="usage", format="csv", period="2026-03"
-        )
+        return request_export(billed.fleet.finance, dataset="usage", format="csv", period="2026-03")
 
 
 def test_export_of_a_dead_worker_is_taken_over(billed: Billed):

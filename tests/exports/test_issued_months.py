@@ -19,6 +19,7 @@ from budgets.exports.focus.reading import Texts, open_focus
 from budgets.models import Export, Statement
 from budgets.services import billing
 from budgets.services.exports import runs as exports
+from budgets.services.exports.plans import request_export
 from tests.billing.conftest import AFTER, Books, active_card, held, meter, promise, store
 from tests.builders import PASSWORD, agreed, small_fleet
 
@@ -58,7 +59,7 @@ def books(issued: Books, db, settings, tmp_path: Path) -> Books:
 def focus(books: Books, month: str) -> list[Texts]:
     """The month's file as finance gets it; the checker has nothing to say about it."""
     with time_machine.travel(AFTER + timedelta(hours=3), tick=True):
-        made = exports.request_export(
+        made = request_export(
             books.fleet.finance, dataset=f"focus-{VERSION}", format="parquet", period=month
         )
         exports.run_exports()

@@ -146,8 +146,9 @@ def run_step(step: str, *arguments: str) -> dict[str, float]:
 def write(shape: str, period: str) -> tuple[int, int]:
     from budgets.models import Export, User
     from budgets.services.exports import runs as exports
+    from budgets.services.exports.plans import request_export
 
-    made = exports.request_export(
+    made = request_export(
         User.objects.get(username="finance"), dataset="focus-1.4", format=shape, period=period
     )
     exports.run_exports()

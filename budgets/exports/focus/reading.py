@@ -70,10 +70,9 @@ def _lines(text: TextIO, path: Path) -> FocusFile:
         raise FocusFileError(f"{path} is not UTF-8 text: {error}") from error
     if not first.strip():
         raise FocusFileError(f"{path} is empty; it has no header row")
-    return _json_lines(first, text) if first.lstrip().startswith("{") else _csv(first, text)
-
-
-def _csv(first: str, text: TextIO) -> FocusFile:
+    if first.lstrip().startswith("{"):
+        columns = tuple(_document(first, 1))
+        return FocusFile(columns, _json_rows(columns, first, text))
     csv.field_size_limit(FIELD_CHARACTERS)
     columns = tuple(next(csv.reader([first])))
     return FocusFile(columns, _csv_rows(columns, text))
@@ -128,11 +127,6 @@ def _quoted_empties(source: str) -> set[int]:
             at = end + 1
         place, at = place + 1, at + 1
     return found
-
-
-def _json_lines(first: str, text: TextIO) -> FocusFile:
-    columns = tuple(_document(first, 1))
-    return FocusFile(columns, _json_rows(columns, first, text))
 
 
 def _json_rows(columns: tuple[str, ...], first: str, text: TextIO) -> Iterator[Texts]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 
 from budgets.exports.focus import values
@@ -21,24 +20,16 @@ Found = Iterator[tuple[str, str, str]]
 """(column, rule, message)"""
 
 
-@dataclass(slots=True)
 class RowView:
     """One row with what the rules ask of it again and again."""
 
-    texts: Texts
-    present: frozenset[str]
-    category: str | None = field(init=False)
-    is_correction: bool = field(init=False)
-    commitment: str | None = field(init=False)
-    status: str | None = field(init=False)
-    _numbers: dict[str, Decimal | None] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        get = self.texts.get
-        self.category = get("ChargeCategory")
-        self.is_correction = get("ChargeClass") == values.CORRECTION
-        self.commitment = get("CommitmentDiscountId")
-        self.status = get("CommitmentDiscountStatus")
+    def __init__(self, texts: Texts, present: frozenset[str]) -> None:
+        self.texts, self.present = texts, present
+        self.category = texts.get("ChargeCategory")
+        self.is_correction = texts.get("ChargeClass") == values.CORRECTION
+        self.commitment = texts.get("CommitmentDiscountId")
+        self.status = texts.get("CommitmentDiscountStatus")
+        self._numbers: dict[str, Decimal | None] = {}
 
     @property
     def is_charge(self) -> bool:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import IO, Protocol
+from typing import IO
 
 from budgets.exports.about import About
 from budgets.exports.table import Row, Table
 
-
-class TableWriter(Protocol):
-    """Writes a table to an open file and returns the number of data rows."""
-
-    def __call__(self, file: IO[bytes], table: Table, rows: Iterable[Row], about: About) -> int:
-        """Return the number of data rows."""
-        ...
+TableWriter = Callable[[IO[bytes], Table, Iterable[Row], About], int]
+"""Writes a table to an open file and returns the number of data rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,10 @@ class Command(BaseCommand):
                 record = _parsed(text)
                 ledger = read_ledger(record)
             except LedgerFaults as faults:
-                refused += [_fault_text(line, fault) for fault in faults.faults]
+                refused += [
+                    f"line {line}: {fault.field or 'record'}: {fault.message}"
+                    for fault in faults.faults
+                ]
                 continue
             result = work_out(ledger)
             if as_json:
@@ -101,10 +104,6 @@ class Command(BaseCommand):
             raise SystemExit(BAD_INPUT)
         if matches != compared:
             raise SystemExit(SEEN_OTHER)
-
-
-def _fault_text(line: int, fault: Fault) -> str:
-    return f"line {line}: {fault.field or 'record'}: {fault.message}"
 
 
 def _texts(file: Path) -> Iterator[tuple[int, str]]:

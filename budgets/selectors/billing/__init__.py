@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from budgets.selectors.billing.capacity import capacity_facts
-from budgets.selectors.billing.costs import cost, costs
+from budgets.selectors.billing.costs import costs
 from budgets.selectors.billing.documents import draw
 from budgets.selectors.billing.looks import StatementChanges, changes_since_look
 from budgets.selectors.billing.months import month_at, month_of

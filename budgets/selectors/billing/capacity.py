@@ -5,15 +5,16 @@ Source: issue 6, section 1; spec money, section 1.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
 from budgets.metering import CapacityFact, KeyedSpan, seconds_by_hour
 from budgets.models import CapacityHour, ClusterHour, Flavor, Interval
+from budgets.records import record_of
 from budgets.selectors.fleet.places import counted_intervals
-from budgets.units import HOUR_S, Period, utc_hour
+from budgets.units import HOUR, HOUR_S, Period, utc_hour
 
 KINDS = {
     Interval.Kind.RACE: "race",
@@ -21,19 +22,15 @@ KINDS = {
     Interval.Kind.OUTSIDE: "outside",
     Interval.Kind.RESERVED: "starting",
 }
-HOUR = timedelta(hours=1)
 Place = tuple[datetime, str]
 
 
-def capacity_facts(
-    cluster: str, window: Period, *, flavors: Sequence[str] | None = None
-) -> list[CapacityFact]:
+def capacity_facts(cluster: str, window: Period) -> list[CapacityFact]:
     """The identity of every hour and flavor that was sampled or held. Four queries.
 
     Args:
         cluster: Worker slug.
         window: Whole UTC hours.
-        flavors: Only these; None for all.
 
     Returns:
         By hour and flavor. An hour without a sample has ``measured_s`` 0.
@@ -48,8 +45,6 @@ def capacity_facts(
     places |= {
         (hour, key.partition("/")[0]) for hour, key in unbilled if not key.endswith("/starting")
     }
-    if flavors is not None:
-        places = {place for place in places if place[1] in flavors}
     return [
         _fact(cluster, place, sampled, used.get(place, (0, 0)), unbilled)
         for place in sorted(places)
@@ -77,18 +72,16 @@ def _fact(
     row, whole = sampled.get(place) or CapacityHour(), sampled.get((hour, ""))
     sums = {name: unbilled.get((hour, f"{flavor}/{name}"), 0) for name in KINDS.values()}
     sums["outside"] = max(sums["outside"], row.outside)
-    return CapacityFact(
+    return record_of(
+        CapacityFact,
+        row,
         hour=hour,
         cluster=cluster,
         flavor=flavor,
         measured_s=whole.measured_s if whole else 0,
-        capacity=row.capacity,
         committed_used=used[0],
         burst=used[1],
         **sums,
-        free=row.free,
-        down=row.down,
-        over_admitted=row.over_admitted,
         by_pods=(whole or row).by_pods,
     )
 

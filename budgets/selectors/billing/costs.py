@@ -24,6 +24,7 @@ from budgets.metering import HourFact, Usage
 from budgets.models import BillingPeriod, Correction, UsageRecord, Workspace
 from budgets.selectors.billing.months import unstored_month, zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book
+from budgets.selectors.fleet.places import facts_in
 from budgets.selectors.usage.scope import amounts_of, sums_of
 from budgets.units import FlavorName, GpuSeconds, Money, Period, WorkspaceName, utc_hour
 
@@ -57,15 +58,10 @@ class Cost:
         return self.floor + self.burst + self.lending_credit
 
 
-def cost(workspace: Workspace, start: datetime, end: datetime) -> Cost:
-    """Cost of one workspace's hour facts in [start, end), at the prices in force, not rounded
-    but for ``payable``. Five queries. The caller has asked whether the workspace may be seen.
-    """
-    return costs([workspace], start, end)[workspace.pk]
-
-
 def costs(workspaces: Iterable[Workspace], start: datetime, end: datetime) -> dict[int, Cost]:
-    """Costs of visible workspaces in [start, end) by their key; as many queries as for one."""
+    """Costs of visible workspaces' hour facts in [start, end) by their key, at the prices in
+    force, not rounded but for ``payable``. Five queries.
+    """
     rows = list(workspaces)
     window = Period(start, end)
     book = price_book(window, accounts={row.account_id for row in rows})
@@ -202,7 +198,7 @@ def fact_sums(
     Yields:
         (workspace key, a fact that stands for all the hours from its ``hour`` to the next edge).
     """
-    facts = facts_in(window)
+    facts = facts_in(UsageRecord.objects.all(), window)
     if workspaces is not None:
         facts = facts.filter(workspace__in=[row.pk for row in workspaces])
     for part, at in priced_alike(facts, window, edges=edges, flavor="flavor__slug"):
@@ -236,13 +232,6 @@ def priced_alike(
         yield facts.filter(start__gte=start, start__lt=end).exclude(named), start
     if hourly:
         yield facts.filter(named), None
-
-
-def facts_in(window: Period) -> QuerySet[UsageRecord]:
-    """Hour facts whose start lies in a window; the index is on the hour."""
-    return UsageRecord.objects.filter(
-        hour__gte=utc_hour(window.start), hour__lt=window.end, start__gte=window.start
-    ).order_by()
 
 
 def _summed(grouped: Any, *, at: datetime | None) -> Iterator[tuple[int, HourFact]]:

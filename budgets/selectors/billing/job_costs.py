@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -18,33 +18,45 @@ from budgets.exports.table import decimal_text
 from budgets.models import BillingPeriod, User, WorkloadUsage, Workspace
 from budgets.selectors.billing.costs import fact_sums, tiered
 from budgets.selectors.billing.jobs import (
-    CLASS_OF,
     JobUse,
     Place,
     job_uses,
     parts_of,
     per_second,
-    within,
 )
 from budgets.selectors.billing.months import unstored_month, zones_of
 from budgets.selectors.billing.prices import price_book
 from budgets.selectors.billing.rows import PlainLine
-from budgets.selectors.fleet.places import job_names
+from budgets.selectors.fleet.places import facts_in, job_names
 from budgets.selectors.roles import roles_of, workspaces_of
 from budgets.selectors.usage.labels import kept_labels, values_by
 from budgets.selectors.usage.scope import UsageFilter, UsageScope
-from budgets.units import Money, Period, time_text
+from budgets.units import HOUR, Money, Period, time_text
 
-HOUR = timedelta(hours=1)
 MOST_MONTHS = 13
 NAMES_AT_ONCE = 1_000
 NO_PRICES = Rates((), currency="USD")
 """While no rate card is active everything costs nothing, and no currency is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobCost:
-    """What one job used and cost on one cluster and flavor; without a price amounts are 0.
+@dataclass(slots=True)
+class JobSums:
+    """What some jobs used and cost together; without a price amounts are 0."""
+
+    committed_used: int = 0
+    burst: int = 0
+    committed_cost: Decimal = Decimal(0)
+    burst_cost: Decimal = Decimal(0)
+
+    @property
+    def cost(self) -> Decimal:
+        """Both classes together."""
+        return self.committed_cost + self.burst_cost
+
+
+@dataclass(slots=True, kw_only=True)
+class JobCost(JobSums):
+    """What one job used and cost on one cluster and flavor.
 
     ``first`` and ``last``: the hours in which it began and ended to use GPUs there.
     """
@@ -53,17 +65,8 @@ class JobCost:
     cluster: str
     uid: str
     flavor: str
-    committed_used: int
-    burst: int
-    committed_cost: Decimal
-    burst_cost: Decimal
     first: datetime
     last: datetime
-
-    @property
-    def cost(self) -> Decimal:
-        """Both classes together."""
-        return self.committed_cost + self.burst_cost
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ def job_costs(user: User, chosen: UsageFilter) -> JobCosts:
         for month in _months(chosen.start, chosen.end, zone)
     }
     found = JobCosts()
-    rows: dict[tuple[str, JobKey, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, JobKey, str], JobCost] = {}
     for (zone, _), month in sorted(months.items()):
         window = Period(month.start, month.end)
         part = Period(max(month.start, chosen.start), min(month.end, chosen.end))
@@ -120,7 +123,7 @@ def job_costs(user: User, chosen: UsageFilter) -> JobCosts:
             facts = WorkloadUsage.objects.filter(workspace__in=[row.pk for row in members])
             if chosen.flavors:
                 facts = facts.filter(flavor__in=chosen.flavors)
-            uses = job_uses(within(facts, part), part, card=card, window=window)
+            uses = job_uses(facts_in(facts, part), part, card=card, window=window)
             lines, unpriced = _lines_in(
                 part, card=card, window=window, spaces=members, flavors=chosen.flavors
             )
@@ -134,23 +137,8 @@ def job_costs(user: User, chosen: UsageFilter) -> JobCosts:
                 exact = sum((use.exact for use in of_jobs.values()), Fraction(0))
                 line = _line(place, 0, seconds, exact, card)
                 _collect(found, rows, line, of_jobs, card.currency)
-    found.jobs = tuple(sorted((JobCost(**row) for row in rows.values()), key=_dearest))
+    found.jobs = tuple(sorted(rows.values(), key=_dearest))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class JobSums:
-    """What some jobs used and cost together."""
-
-    committed_used: int
-    burst: int
-    committed_cost: Decimal
-    burst_cost: Decimal
-
-    @property
-    def cost(self) -> Decimal:
-        """Both classes together."""
-        return self.committed_cost + self.burst_cost
 
 
 def add_up_jobs(rows: Iterable[JobCost]) -> JobSums:
@@ -332,14 +320,12 @@ def _line(place: Place, key: int, seconds: int, exact: Fraction, card: Rates) ->
 
 def _collect(
     found: JobCosts,
-    rows: dict[tuple[str, JobKey, str], dict[str, Any]],
+    rows: dict[tuple[str, JobKey, str], JobCost],
     line: PlainLine,
     uses: Mapping[JobKey, JobUse],
     currency: str,
 ) -> None:
     """Add what each job has of a line to its row, and what none has to the rest."""
-    name = CLASS_OF[line.kind]
-    cost = "committed_cost" if line.kind is RowKind.FLOOR else "burst_cost"
     found.charged += line.amount
     for part in parts_of(line, uses, currency=currency):
         if part.key is None:
@@ -349,22 +335,22 @@ def _collect(
         use = uses[part.key]
         row = rows.setdefault(
             (line.workspace, part.key, line.flavor),
-            {
-                "namespace": line.workspace,
-                "cluster": part.key[0],
-                "uid": part.key[1],
-                "flavor": line.flavor,
-                "committed_used": 0,
-                "burst": 0,
-                "committed_cost": Decimal(0),
-                "burst_cost": Decimal(0),
-                "first": use.first,
-                "last": use.last,
-            },
+            JobCost(
+                namespace=line.workspace,
+                cluster=part.key[0],
+                uid=part.key[1],
+                flavor=line.flavor,
+                first=use.first,
+                last=use.last,
+            ),
         )
-        row[name] += part.gpu_seconds
-        row[cost] += part.amount
-        row["first"], row["last"] = min(row["first"], use.first), max(row["last"], use.last)
+        if line.kind is RowKind.FLOOR:
+            row.committed_used += part.gpu_seconds
+            row.committed_cost += part.amount
+        else:
+            row.burst += part.gpu_seconds
+            row.burst_cost += part.amount
+        row.first, row.last = min(row.first, use.first), max(row.last, use.last)
 
 
 def _dearest(row: JobCost) -> tuple[Any, ...]:

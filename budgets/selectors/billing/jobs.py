@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
 
 from django.db.models import Max, Min, Q, QuerySet, Sum
@@ -33,10 +33,10 @@ from budgets.selectors.billing.costs import (
 )
 from budgets.selectors.billing.prices import as_fraction
 from budgets.selectors.billing.rows import Paper, PlainLine, charge_lines, paper_of, plain_line
+from budgets.selectors.fleet.places import facts_in
 from budgets.selectors.roles import RoleSet
-from budgets.units import HOUR_S, FlavorName, Money, Period, utc_hour
+from budgets.units import HOUR, HOUR_S, FlavorName, Money, Period, utc_hour
 
-HOUR = timedelta(hours=1)
 CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
 """What of a job each kind of line charges for; nobody's job is behind the others."""
 Place = tuple[str, str, RowKind]
@@ -97,11 +97,9 @@ def job_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
             yield from _line_rows(paper, line, uses.get((line.text, place), {}))
 
 
-def job_charge_lines(
-    user: User, *, period: BillingPeriod | None = None, statement: Statement | None = None
-) -> Iterator[ChargeRow]:
+def job_charge_lines(user: User, *, period: BillingPeriod) -> Iterator[ChargeRow]:
     """The rows of :func:`budgets.selectors.billing.rows.charge_lines` by job, not by hour."""
-    return charge_lines(user, period=period, statement=statement, rows_of=job_rows)
+    return charge_lines(user, period=period, rows_of=job_rows)
 
 
 def job_uses(
@@ -158,7 +156,7 @@ def _uses_on(paper: Paper, which: Q) -> dict[tuple[str, Place], dict[JobKey, Job
         which: Of facts of workloads and their corrections.
     """
     assert paper.account_id is not None
-    facts = within(WorkloadUsage.objects.filter(which), paper.window)
+    facts = facts_in(WorkloadUsage.objects.filter(which), paper.window)
     exchange = as_fraction(paper.rate)
     own = job_uses(facts, paper.window, card=paper.card(), window=paper.window, exchange=exchange)
     found = {("", place): uses for place, uses in own.items()}
@@ -211,9 +209,3 @@ def parts_of(line: PlainLine, uses: Mapping[JobKey, JobUse], *, currency: str) -
         exact=line.exact,
         amount=Money(line.amount, currency),
     )
-
-
-def within(facts: QuerySet[WorkloadUsage], window: Period) -> QuerySet[WorkloadUsage]:
-    """Facts whose start lies in a window; the index is on the hour."""
-    hours = facts.filter(hour__gte=utc_hour(window.start), hour__lt=window.end)
-    return hours.filter(start__gte=window.start).order_by()

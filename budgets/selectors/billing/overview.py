@@ -5,7 +5,7 @@ Source: issue 14, section 2; spec money, section 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -129,16 +129,11 @@ def _sums(period: BillingPeriod, drawing: Drawing | None) -> dict[_Key, AccountM
                 found.setdefault(key, AccountMonth()).add(item.kind, money.amount)
     if period.pk is None:
         return found
-    lines: Iterable[tuple[int | None, str, str, Decimal]] = (
-        StatementLine.objects.filter(statement__period=period, **_kept(period))
-        .order_by("pk")
-        .values_list("statement__account", "statement__currency", "kind", "amount")
-    )
-    for account, currency, kind, amount in lines:
+    lines = StatementLine.objects.filter(statement__period=period).order_by("pk")
+    if period.closed_at is None:  # the rest is drawn
+        lines = lines.filter(statement__kind=Statement.Kind.CREDIT_NOTE)
+    for account, currency, kind, amount in lines.values_list(
+        "statement__account", "statement__currency", "kind", "amount"
+    ):
         found.setdefault((account, currency), AccountMonth()).add(kind, amount)
     return found
-
-
-def _kept(period: BillingPeriod) -> dict[str, str]:
-    """Which documents' lines count: of an open month its credit notes, for the rest is drawn."""
-    return {} if period.closed_at else {"statement__kind": Statement.Kind.CREDIT_NOTE}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Min, Q, QuerySet
+from django.db.models import Min, Q
 
 from budgets.charging import RowKind
 from budgets.errors import NotAllowed
@@ -23,7 +23,6 @@ from budgets.models import (
     User,
     Workspace,
 )
-from budgets.selectors.billing.costs import facts_in
 from budgets.selectors.billing.documents import Drawing, accounts_of, draw, last_day
 from budgets.selectors.billing.months import (
     UTC_ZONE,
@@ -34,9 +33,8 @@ from budgets.selectors.billing.months import (
 )
 from budgets.selectors.billing.reconciliation import identity_gaps, unsettled_in
 from budgets.selectors.clock import utc_now
-from budgets.selectors.fleet.places import counted_intervals
+from budgets.selectors.fleet.places import counted_intervals, facts_in
 from budgets.selectors.roles import roles_of
-from budgets.units import Period
 
 MOST_DETAILS = 20
 _UNPRICED = {RowKind.FLOOR: "committed", RowKind.BURST: "burst", RowKind.LENDING_CREDIT: "lent"}
@@ -77,8 +75,7 @@ def billing_months(user: User, *, now: datetime | None = None) -> list[BillingPe
     if not roles_of(user).sees_everything:
         raise NotAllowed("Only finance, auditors and admins can see whole months.")
     first = UsageRecord.objects.aggregate(first=Min("hour"))["first"]
-    stored = {(row.name, row.zone): row for row in BillingPeriod.objects.all()}
-    found = dict(stored)
+    found = {(row.name, row.zone): row for row in BillingPeriod.objects.all()}
     instant = now or utc_now()
     zones = {UTC_ZONE, *BillingTerms.objects.values_list("zone", flat=True)}
     for zone in zones if first else ():
@@ -187,12 +184,6 @@ def _earlier(period: BillingPeriod) -> Iterator[str]:
         yield "A later month is closed already. What is left of this one is billed there."
 
 
-def _facts_of(period: BillingPeriod) -> QuerySet[UsageRecord]:
-    return facts_in(Period(period.start, period.end)).filter(
-        workspace__account__in=accounts_of(period.zone)
-    )
-
-
 def _complete(period: BillingPeriod, now: datetime, names: Mapping[str, str]) -> Iterator[str]:
     states = list(MeterState.objects.order_by("cluster"))
     if not states:
@@ -226,7 +217,8 @@ def _undecided(period: BillingPeriod, names: Mapping[str, str]) -> Iterator[str]
 
 
 def _unpriced(period: BillingPeriod, drawing: Drawing) -> Iterator[str]:
-    if not drawing.currency and _facts_of(period).exists():
+    facts = UsageRecord.objects.filter(workspace__account__in=accounts_of(period.zone))
+    if not drawing.currency and facts_in(facts, period).exists():
         yield "No rate card is active. Propose and activate one."
     if not drawing.unpriced:
         return

@@ -41,9 +41,6 @@ def preemption_items(window: Period, book: PriceBook) -> dict[int, list[Item]]:
     Three queries, and none while no card gives a credit. What is found out about a closed period
     later is credited no more.
     """
-    longest = max((card.preemption.minutes for card in book.cards()), default=0)
-    if not longest:
-        return {}
     sums: dict[tuple[int, str, str, int], tuple[Fraction, int]] = {}
     cards: dict[int, Rates] = {}
     for limit in sorted({card.preemption.minutes for card in book.cards()} - {0}):

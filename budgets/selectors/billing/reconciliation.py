@@ -25,13 +25,12 @@ from budgets.models import (
     User,
     WorkloadUsage,
 )
+from budgets.models.reconciliation import UNSETTLED
 from budgets.selectors.billing.capacity import capacity_facts
 from budgets.selectors.clock import utc_now
 from budgets.selectors.roles import roles_of
 from budgets.selectors.usage.scope import amounts_of, sums_of
 from budgets.units import Period, utc_hour
-
-UNSETTLED = (Discrepancy.State.OPEN, Discrepancy.State.PROPOSED)
 
 
 @dataclass(frozen=True, slots=True)

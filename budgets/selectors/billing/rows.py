@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import groupby
@@ -29,14 +28,15 @@ from budgets.models import (
     User,
     Workspace,
 )
-from budgets.selectors.billing.costs import by_month, correction_card, facts_in, tiered
+from budgets.records import record_of
+from budgets.selectors.billing.costs import by_month, correction_card, tiered
 from budgets.selectors.billing.documents import draw
 from budgets.selectors.billing.prices import price_book
+from budgets.selectors.fleet.places import facts_in
 from budgets.selectors.roles import RoleSet, roles_of
-from budgets.units import FlavorName, Period
+from budgets.units import HOUR, FlavorName, Period
 
 CHUNK = 5000
-HOUR = timedelta(hours=1)
 OF_HOURS = (*HOURLY, RowKind.CORRECTION)
 CHARGED = ("committed", "burst", "lent")
 """What of an hour fact each kind of :data:`budgets.charging.HOURLY` charges for."""
@@ -124,41 +124,27 @@ PaperRows = Callable[[Paper, RoleSet], Iterator[ChargeRow]]
 
 
 def charge_lines(
-    user: User,
-    *,
-    period: BillingPeriod | None = None,
-    statement: Statement | None = None,
-    rows_of: PaperRows | None = None,
+    user: User, *, period: BillingPeriod, rows_of: PaperRows | None = None
 ) -> Iterator[ChargeRow]:
-    """The rows of one statement, or of all statements and credit notes of a period.
+    """The rows of all statements and credit notes of a period.
 
     Args:
         user: Gets what they see: platform roles all, an account's people its statement, a
             workspace's people its rows.
         period: A month, closed or open; the statements of an open one are drawn up in memory.
-        statement: One document instead; a draft of an open month is what its facts say now.
         rows_of: What the lines of a statement are taken apart into; None: into hours.
 
     Yields:
         By account; in it hours by workspace, flavor and time, then corrections, then lines
         without hours; the platform's own statement and credit notes last.
-
-    Raises:
-        ValueError: Neither or both of period and statement are given.
     """
-    if (period is None) == (statement is None):
-        raise ValueError("give a period or a statement")
-    chosen = period or (statement.period if statement else None)
-    assert chosen is not None
     roles = roles_of(user)
     rows_of = rows_of or _paper_rows
-    for paper in _papers(chosen, statement):
+    for paper in _papers(period):
         yield from rows_of(paper, roles)
-    if chosen.pk is None:
+    if period.pk is None:
         return
-    notes = Statement.objects.filter(kind=Statement.Kind.CREDIT_NOTE, period=chosen)
-    if statement is not None:
-        notes = notes.filter(pk=statement.pk)
+    notes = Statement.objects.filter(kind=Statement.Kind.CREDIT_NOTE, period=period)
     for note in notes.select_related("credits__period", "credits__account", "period"):
         assert note.credits is not None
         for row in rows_of(_stored(note.credits), roles):
@@ -169,28 +155,21 @@ def line_hours(statement: Statement, *, workspace_id: int, flavor: str) -> Itera
     """The hours of one workspace and flavor of a document; the caller has asked who may see it."""
     source = statement.credits or statement
     paper = paper_of(source, ())
-    facts = facts_in(paper.window).filter(workspace=workspace_id, flavor__slug=flavor)
-    booked = _booked(source.period).filter(workspace=workspace_id, flavor=flavor)
-    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, booked)):
+    facts = UsageRecord.objects.filter(workspace=workspace_id, flavor__slug=flavor)
+    late = booked(source.period).filter(workspace=workspace_id, flavor=flavor)
+    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, late)):
         yield row if source is statement else _turned(row, statement)
 
 
-def _papers(period: BillingPeriod, statement: Statement | None) -> Iterable[Paper]:
-    if statement is not None and statement.kind == Statement.Kind.CREDIT_NOTE:
-        return ()
-    if period.closed_at is not None:
-        rows = Statement.objects.filter(period=period, kind=Statement.Kind.STATEMENT)
-        if statement is not None:
-            rows = rows.filter(pk=statement.pk)
-        ordered = sorted(
-            rows.select_related("account", "period"),
-            key=lambda row: (row.account is None, row.account.slug if row.account else ""),
-        )
-        return (_stored(row) for row in ordered)
-    papers = _drawn(period)
-    if statement is not None:
-        papers = [paper for paper in papers if paper.account_id == statement.account_id]
-    return papers
+def _papers(period: BillingPeriod) -> Iterable[Paper]:
+    if period.closed_at is None:
+        return _drawn(period)
+    rows = Statement.objects.filter(period=period, kind=Statement.Kind.STATEMENT)
+    ordered = sorted(
+        rows.select_related("account", "period"),
+        key=lambda row: (row.account is None, row.account.slug if row.account else ""),
+    )
+    return (_stored(row) for row in ordered)
 
 
 def _stored(row: Statement) -> Paper:
@@ -238,16 +217,8 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
             "",
             period,
             tuple(
-                PlainLine(
-                    keys.get(item.workspace),
-                    item.workspace,
-                    item.kind,
-                    item.exact,
-                    amount.amount,
-                    item.flavor,
-                    item.class_of,
-                    item.gpu_seconds,
-                    item.text,
+                record_of(
+                    PlainLine, item, workspace_id=keys.get(item.workspace), amount=amount.amount
                 )
                 for item, amount in drawn.document.lines
             ),
@@ -258,8 +229,8 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
 
 def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     if paper.account_id is not None:
-        yield from _fact_rows(paper, facts_in(paper.window).filter(paper.seen_by(roles)))
-        yield from _correction_rows(paper, _booked(paper.period).filter(paper.seen_by(roles)))
+        yield from _fact_rows(paper, UsageRecord.objects.filter(paper.seen_by(roles)))
+        yield from _correction_rows(paper, booked(paper.period).filter(paper.seen_by(roles)))
     for line in paper.lines:
         if line.kind not in OF_HOURS and paper.shows(line, roles):
             yield ChargeRow(
@@ -275,7 +246,10 @@ def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
 
 def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow]:
     window, card = paper.window, paper.card()
-    rows = facts.order_by("workspace__namespace", "flavor__slug", "hour", "start").values_list(
+    ordered = facts_in(facts, window).order_by(
+        "workspace__namespace", "flavor__slug", "hour", "start"
+    )
+    rows = ordered.values_list(
         "workspace__namespace",
         "flavor__slug",
         "hour",
@@ -292,14 +266,15 @@ def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow
                     yield pricer.row(kind, hour, part, seconds, used)
 
 
-def _booked(period: BillingPeriod) -> QuerySet[Correction]:
+def booked(period: BillingPeriod) -> QuerySet[Correction]:
+    """Corrections of hour facts that are billed in a period."""
     if period.pk is None:
         return Correction.objects.none()
     return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE)
 
 
-def _correction_rows(paper: Paper, booked: QuerySet[Correction]) -> Iterator[ChargeRow]:
-    rows = list(booked.select_related("workspace").order_by("start", "pk"))
+def _correction_rows(paper: Paper, found: QuerySet[Correction]) -> Iterator[ChargeRow]:
+    rows = list(found.select_related("workspace").order_by("start", "pk"))
     for old, late in by_month(rows, paper.period.zone):
         assert paper.account_id is not None
         card = correction_card(paper.account_id, old, paper.period)

@@ -13,19 +13,18 @@ from budgets.charging import ChargeRow, RowKind
 from budgets.models import (
     Adjustment,
     BillingPeriod,
-    Correction,
     Statement,
     StatementLine,
     User,
     WorkloadUsage,
 )
 from budgets.selectors.approvals import installation
-from budgets.selectors.billing.rows import line_hours
+from budgets.selectors.billing.jobs import CLASS_OF
+from budgets.selectors.billing.rows import booked, line_hours
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import workload_names
 from budgets.selectors.roles import roles_of
 
-CLASS_OF = {RowKind.FLOOR: "committed_used", RowKind.BURST: "burst"}
 PUBLIC = (Statement.State.ISSUED, Statement.State.VOID)
 MOST_WORKLOADS = 100
 
@@ -198,9 +197,7 @@ def visible_adjustments(user: User) -> QuerySet[Adjustment]:
 
 def corrections_in(period: BillingPeriod) -> int:
     """How many corrections of closed months are billed in a period."""
-    if period.pk is None:
-        return 0
-    return Correction.objects.filter(booked_in=period, table=Correction.Table.USAGE).count()
+    return booked(period).count()
 
 
 def _visible_lines(user: User, statement: Statement) -> tuple[bool, QuerySet[StatementLine]]:

@@ -13,10 +13,9 @@ from budgets.models import UsageRecord, Workspace
 from budgets.plan import Line
 from budgets.selectors.alerts import month_window
 from budgets.selectors.billing import month_at, portal_currency, rates_now
-from budgets.units import HOUR_S, FlavorName, Money, utc_hour
+from budgets.units import HOUR, HOUR_S, FlavorName, Money, utc_hour
 
 LOOK_BACK = timedelta(days=30)
-HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

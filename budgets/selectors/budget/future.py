@@ -110,40 +110,48 @@ def parts_of(splits: Mapping[str, Split]) -> dict[tuple[str, str], tuple[int, in
     }
 
 
-def pool_split(
+def pool_splits(
+    wanted: Mapping[str, int],
+    stood: Mapping[tuple[str, str], int],
+    instant: datetime,
     *,
-    flavor: str,
-    gpus: int,
-    rooms: Mapping[str, int],
-    previous: Mapping[str, int],
-    terms: Mapping[str, FlavorTerms],
     field: str = "",
-) -> Split:
-    """Lay a pool's amount of one flavor over workers from what it stands on."""
-    stood = {worker: (amount, 0) for worker, amount in previous.items()}
-    request = SplitRequest(
-        flavor=name_of(flavor, terms),
-        gpus=gpus,
-        lendable=0,
-        node_gpus=terms[flavor].node_gpus,
-        rooms=own_rooms(rooms, stood),
-        previous=stood,
-    )
-    return split_line(request, field=field)
+) -> dict[str, Split]:
+    """Lay a pool's amounts over workers from what it stands on.
+
+    Args:
+        wanted: Flavor -> GPUs.
+        stood: (flavor, worker) -> GPUs that stand there.
+        instant: At which there has to be room.
+        field: Input that a fault belongs to.
+
+    Returns:
+        Flavor -> split.
+    """
+    terms = flavor_terms()
+    rooms = free_rooms(instant, flavors=wanted)
+    found: dict[str, Split] = {}
+    for flavor, gpus in sorted(wanted.items()):
+        previous = {worker: (held, 0) for (name, worker), held in stood.items() if name == flavor}
+        request = SplitRequest(
+            flavor=name_of(flavor, terms),
+            gpus=gpus,
+            lendable=0,
+            node_gpus=terms[flavor].node_gpus,
+            rooms=own_rooms(rooms.get(flavor, {}), previous),
+            previous=previous,
+        )
+        found[flavor] = split_line(request, field=field)
+    return found
 
 
 def _planned(
     workspace: WorkspacePromise, span: RevisionSpan | None, draft: RevisionDraft | None
 ) -> WorkspacePromise:
     """The workspace with the terms of a draft, or of the revision of that instant."""
-    lines: tuple[Line, ...] = ()
-    preference: tuple[str, ...] = ()
-    spill = workspace.spill
-    source = draft or span
-    if source is not None:
-        lines, preference, spill = source.lines, source.preference, source.spill
-    kept = with_held(lines, [line.flavor for line in workspace.lines])
-    return replace(workspace, lines=kept, preference=preference, spill=spill)
+    source = draft or span or RevisionDraft(lines=(), spill=workspace.spill)
+    kept = with_held(source.lines, [line.flavor for line in workspace.lines])
+    return replace(workspace, lines=kept, preference=source.preference, spill=source.spill)
 
 
 def _laid_out(
@@ -204,17 +212,8 @@ def _pool_parts_at(
 ) -> Mapping[tuple[str, str], int]:
     if dict(wanted) == dict(stood):
         return parts
-    terms = flavor_terms()
-    rooms = free_rooms(instant, flavors=wanted)
-    found: dict[tuple[str, str], int] = {}
-    for flavor, gpus in sorted(wanted.items()):
-        previous = {worker: held for (name, worker), held in parts.items() if name == flavor}
-        split = pool_split(
-            flavor=flavor,
-            gpus=gpus,
-            rooms=rooms.get(flavor, {}),
-            previous=previous,
-            terms=terms,
-        )
-        found |= {(flavor, worker): part for worker, (part, _) in split.parts.items()}
-    return found
+    return {
+        (flavor, worker): part
+        for flavor, split in pool_splits(wanted, parts, instant).items()
+        for worker, (part, _) in split.parts.items()
+    }

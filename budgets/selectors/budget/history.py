@@ -44,23 +44,18 @@ def _revisions() -> QuerySet[BudgetRevision]:
     ).prefetch_related(Prefetch("lines", lines))
 
 
-def budget_history(
-    user: User, workspace: Workspace, *, now: datetime | None = None
-) -> list[BudgetRevision]:
+def budget_history(user: User, workspace: Workspace) -> list[BudgetRevision]:
     """All revisions of a visible workspace, newest first, each with its ``phase``. Four queries.
 
     Raises:
         Workspace.DoesNotExist: Not for this user.
     """
     seen = workspace_for(user, workspace.namespace)
-    instant = now or utc_now()
     own = _revisions().filter(budget=seen.budget).order_by("-number")
-    return _phased(own, seen.budget.in_force_id, instant)
+    return _phased(own, seen.budget.in_force_id, utc_now())
 
 
-def budget_news(
-    workspace: Workspace, *, most: int, now: datetime | None = None
-) -> list[BudgetRevision]:
+def budget_news(workspace: Workspace, *, most: int) -> list[BudgetRevision]:
     """The last revisions, and all that are still to come: requests and those that begin later.
 
     Newest first, each with its ``phase``. Two queries.
@@ -68,9 +63,8 @@ def budget_news(
     Args:
         workspace: With its budget, found through a selector that checks who may see it.
         most: Of those that are past or in force.
-        now: UTC; the present when None.
     """
-    instant = now or utc_now()
+    instant = utc_now()
     own = _revisions().filter(budget=workspace.budget)
     last = own.order_by("-number").values("number")[most - 1 : most]
     is_recent = Q(number__gte=Coalesce(Subquery(last), 0))

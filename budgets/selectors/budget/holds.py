@@ -12,8 +12,8 @@ from django.db.models import OuterRef, Subquery
 from budgets.models import AuditEntry, Budget, SpendRule, Workspace
 from budgets.plan import StopPolicy
 from budgets.selectors.clock import utc_now
-from budgets.selectors.spending import active_rules, cap_windows, latest_glasses
-from budgets.spending import NO_EFFECT, CapMemory, QueueEffect, judge
+from budgets.selectors.spending import active_rules, cap_windows, latest_glasses, verdict_of
+from budgets.spending import NO_EFFECT, QueueEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,11 @@ class BudgetHolds:
     caps: tuple[ReachedCap, ...] = ()
 
 
-def budget_holds(
-    namespaces: Collection[str], now: datetime | None = None
-) -> dict[str, BudgetHolds]:
+def budget_holds(namespaces: Collection[str]) -> dict[str, BudgetHolds]:
     """What holds budgets; four queries at most, whatever their number.
 
     Args:
         namespaces: Of workspaces whose jobs the caller may explain.
-        now: UTC; None for the present.
 
     Returns:
         Namespace → its holds; a namespace without a budget is not in it.
@@ -91,7 +88,7 @@ def budget_holds(
         )
         .order_by("namespace")
     )
-    caps = _reached_caps(namespaces, now or utc_now())
+    caps = _reached_caps(namespaces, utc_now())
     return {
         row.namespace: BudgetHolds(_persons(row), row.archived_at, caps.get(row.namespace, ()))
         for row in rows
@@ -125,14 +122,7 @@ def _reached_caps(namespaces: Collection[str], now: datetime) -> dict[str, tuple
         window, glass = windows[rule.pk], glasses.get(rule.pk)
         if rule.reached_at is None or rule.reached_window != window.start:
             continue  # its window has turned since
-        verdict = judge(
-            rule.as_cap,
-            spent=Fraction(rule.amount),
-            window=window,
-            standing=CapMemory(rule.reached_window, rule.reached_at),
-            suspended_until=glass.until if glass else None,
-            now=now,
-        )
+        verdict = verdict_of(rule, Fraction(rule.amount), window, glass, now)
         if verdict.effect == NO_EFFECT:
             continue
         is_endless = rule.window == SpendRule.Window.GRANT and rule.grant_end is None

@@ -1,4 +1,7 @@
-"""What a draft would do, before anything is saved: faults, reach, whom it touches, and the plan."""
+"""What a draft would do, before anything is saved: faults, reach, whom it touches, and the plan.
+
+Whom it touches is told in names that the viewer may read. And what a fresh split would move.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from budgets.plan import (
     FlavorTerms,
     FleetTimeline,
     ImpactRow,
-    Line,
     Promises,
     Reach,
     RevisionDraft,
@@ -26,12 +28,12 @@ from budgets.plan import (
     reach,
     rooms,
 )
+from budgets.records import record_of
 from budgets.selectors.budget.future import parts_of, promises_at, split_for
-from budgets.selectors.budget.impact import anonymized_impact
-from budgets.selectors.budget.promises import promises_in_force
+from budgets.selectors.budget.promises import promises_in_force, with_held
 from budgets.selectors.budget.timeline import flavor_terms, fleet_timeline, free_rooms
 from budgets.selectors.clock import utc_now
-from budgets.selectors.roles import RoleSet, roles_of
+from budgets.selectors.roles import RoleSet, roles_of, visible_workspaces
 
 DRAFT_NUMBER = 2**31
 _OF_THE_FLEET = ("exceeds_capacity", "split_infeasible")
@@ -93,11 +95,36 @@ def preview_revision(
         preview,
         reach=reaches,
         largest_job=max((entry.largest_job for entry in reaches), default=0),
-        impact=anonymized_impact(
+        impact=_anonymized(
             user, workspace, tuple(row for row in preview.impact if not row.cluster)
         ),
         # What is left of the fleet is what others have left.
         rooms=tuple(room for room in preview.rooms if room.kind == "envelope"),
+    )
+
+
+def _anonymized(
+    user: User, workspace: Workspace, rows: tuple[ImpactRow, ...]
+) -> tuple[ImpactRow, ...]:
+    """Replace the names that a viewer may not see and add up what stands behind one such name."""
+    roles = roles_of(user)
+    seen = set(visible_workspaces(user).values_list("namespace", flat=True))
+    if roles.sees_everything:
+        return rows
+    merged: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    for row in rows:
+        is_own = row.account == workspace.account.slug
+        name = row.namespace if row.namespace in seen else "another workspace of this account"
+        account = row.account if is_own else "another account"
+        if not is_own and row.namespace not in seen:
+            name = "another account"
+        key = (name, account, row.flavor, row.cluster)
+        before, after = merged.get(key, (0, 0))
+        merged[key] = (before + row.before, after + row.after)
+    return tuple(
+        ImpactRow(*key, before=before, after=after)
+        for key, (before, after) in merged.items()
+        if before != after
     )
 
 
@@ -141,48 +168,36 @@ def judge_draft(
         is_dated_back: It is to begin in the past, by what two people of finance agree on.
     """
     terms = flavor_terms()
-    own_faults = list(check_draft(draft, flavors=terms, now=now))
-    if roles is not None:
-        own_faults += _start_faults(draft, now=now, is_dated_back=is_dated_back)
-    if workspace.archived_at is not None:
-        own_faults.append(
-            Fault("", "archived_workspace", "The workspace is archived and cannot have a budget.")
-        )
-    sound = replace(draft, lines=_sound_lines(draft, own_faults))
-    start = now
-    if any(fault.field in ("valid_from", "valid_until") for fault in own_faults):
-        sound = replace(sound, valid_from=None, valid_until=None)
-    elif draft.valid_from is not None:
-        start = max(draft.valid_from, now)
+    own = [
+        *check_draft(draft, flavors=terms, now=now),
+        *(_start_faults(draft, now=now, is_dated_back=is_dated_back) if roles is not None else ()),
+        *_archived_faults(workspace),
+    ]
+    sound, start = _sound(draft, own, now)
     found, reasons, taken = _fleet_findings(workspace, sound, draft, start)
-    faults = told_to(roles, found)
-    before = _promises_before(workspace, start, now)
+    accounts = [workspace.account.slug]
+    before = (
+        promises_at(start, accounts=accounts)
+        if start > now
+        else promises_in_force(accounts=accounts)
+    )
     after, unmet = _promises_after(workspace, before, sound, draft, terms, start)
-    short = told_to(roles, unmet)
-    is_future = start > now
-    if not faults and not is_future:
-        faults += short
-    if reasons and (roles is None or roles.is_admin):
-        if roles is not None and not draft.reason.strip():
-            faults.append(
-                Fault(
-                    "reason",
-                    "reason_required",
-                    "This goes beyond the account's envelope. Say why.",
-                )
-            )
-        state = "live"
-    else:
-        state = "requested" if reasons else "live"
-    reaches = reach(after, workspace.namespace) if not own_faults else ()
+    faults, short = told_to(roles, found), told_to(roles, unmet)
+    if not faults and start <= now:
+        faults = short
+    is_waived = roles is None or roles.is_admin
+    if reasons and is_waived and roles is not None and not draft.reason.strip():
+        words = "This goes beyond the account's envelope. Say why."
+        faults.append(Fault("reason", "reason_required", words))
+    reaches = reach(after, workspace.namespace) if not own else ()
     warnings = _warnings(draft, reaches, terms) + _later_warnings(workspace, sound, start)
-    if is_future and not faults:
+    if not faults and start > now:
         warnings += short
-    everything = tuple(own_faults) + tuple(faults)
+    state = "requested" if reasons and not is_waived else "live"
     return RevisionPreview(
-        faults=everything,
+        faults=(*own, *faults),
         warnings=tuple(warnings),
-        state="rejected" if everything else state,
+        state="rejected" if own or faults else state,
         request_reasons=tuple(reasons),
         reach=reaches,
         largest_job=max((entry.largest_job for entry in reaches), default=0),
@@ -191,6 +206,12 @@ def judge_draft(
         impact=impact(before, after),
         rooms=taken,
     )
+
+
+def _archived_faults(workspace: Workspace) -> list[Fault]:
+    if workspace.archived_at is None:
+        return []
+    return [Fault("", "archived_workspace", "The workspace is archived and cannot have a budget.")]
 
 
 def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -> list[Fault]:
@@ -208,10 +229,16 @@ def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -
     return [Fault("valid_from", "valid_from_past", words)]
 
 
-def _sound_lines(draft: RevisionDraft, faults: list[Fault]) -> tuple[Line, ...]:
-    """Lines without a fault of their own, so that the fleet can be checked for the rest."""
-    broken = {fault.field.split(".")[1] for fault in faults if fault.field.startswith("lines.")}
-    return tuple(line for index, line in enumerate(draft.lines) if str(index) not in broken)
+def _sound(
+    draft: RevisionDraft, faults: Iterable[Fault], now: datetime
+) -> tuple[RevisionDraft, datetime]:
+    """What has no fault of its own, so that the fleet can be checked for it, and its start."""
+    fields = {fault.field for fault in faults}
+    broken = {field.split(".")[1] for field in fields if field.startswith("lines.")}
+    lines = tuple(line for index, line in enumerate(draft.lines) if str(index) not in broken)
+    if fields & {"valid_from", "valid_until"}:
+        return replace(draft, lines=lines, valid_from=None, valid_until=None), now
+    return replace(draft, lines=lines), max(draft.valid_from or now, now)
 
 
 def _fields(draft: RevisionDraft, suffix: str = "") -> dict[str, str]:
@@ -262,24 +289,15 @@ def with_draft(
     timeline: FleetTimeline, workspace: Workspace, draft: RevisionDraft, start: datetime
 ) -> FleetTimeline:
     """The timeline with a draft as the newest revision of its workspace."""
-    span = RevisionSpan(
+    span = record_of(
+        RevisionSpan,
+        draft,
         namespace=workspace.namespace,
         account=workspace.account.slug,
         number=DRAFT_NUMBER,
         valid_from=draft.valid_from or start,
-        valid_until=draft.valid_until,
-        lines=draft.lines,
-        preference=draft.preference,
-        spill=draft.spill,
     )
     return replace(timeline, revisions=(*timeline.revisions, span))
-
-
-def _promises_before(workspace: Workspace, start: datetime, now: datetime) -> Promises:
-    accounts = [workspace.account.slug]
-    if start <= now:
-        return promises_in_force(accounts=accounts)
-    return promises_at(start, accounts=accounts)
 
 
 def _promises_after(
@@ -298,11 +316,9 @@ def _promises_after(
     splits = split_for(
         old, sound.lines, rooms=rooms, terms=terms, fields=_fields(draft, ".committed")
     )
-    kept = {line.flavor for line in sound.lines}
     new = replace(
         old,
-        lines=sound.lines
-        + tuple(Line(line.flavor, 0, 0, 0) for line in old.lines if line.flavor not in kept),
+        lines=with_held(sound.lines, [line.flavor for line in old.lines]),
         preference=sound.preference,
         spill=sound.spill,
         split=parts_of(splits),
@@ -362,3 +378,36 @@ def _later_warnings(workspace: Workspace, draft: RevisionDraft, start: datetime)
         )
         for number, begins in later.order_by("valid_from").values_list("number", "valid_from")
     ]
+
+
+def preview_reallocation(user: User, workspace: Workspace) -> dict[str, dict[str, tuple[int, int]]]:
+    """Show an admin where a fresh split would put a workspace's floor.
+
+    Returns:
+        flavor -> worker -> (GPUs now, GPUs then); workers without a part in either are left out.
+
+    Raises:
+        Workspace.DoesNotExist: Anybody else asks.
+    """
+    if not roles_of(user).is_admin:
+        raise Workspace.DoesNotExist
+    promises = promises_in_force(accounts=[workspace.account.slug])
+    promise = next(item for item in promises.workspaces if item.namespace == workspace.namespace)
+    splits = split_for(
+        promise,
+        promise.lines,
+        rooms=free_rooms(utc_now(), flavors=[line.flavor for line in promise.lines]),
+        terms=flavor_terms(),
+        afresh=True,
+    )
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for flavor, split in splits.items():
+        workers = {worker for name, worker in promise.split if name == flavor} | set(split.parts)
+        found[flavor] = {
+            worker: (
+                promise.split.get((flavor, worker), (0, 0))[0],
+                split.parts.get(worker, (0, 0))[0],
+            )
+            for worker in sorted(workers)
+        }
+    return found

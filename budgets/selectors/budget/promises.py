@@ -10,6 +10,7 @@ from budgets.models import (
     Account,
     Allocation,
     BudgetLine,
+    BudgetRevision,
     Flavor,
     Pool,
     PoolAllocation,
@@ -31,6 +32,7 @@ from budgets.plan import (
     WorkspacePromise,
     strongest_stop,
 )
+from budgets.selectors.budget.timeline import lines_by_revision
 from budgets.spending import HARD_ACTIONS
 
 
@@ -90,13 +92,9 @@ def _workspace_promises(scope: Callable[[str], Q]) -> list[WorkspacePromise]:
         .order_by("namespace")
     )
     current = Q(revision__budget__in_force=F("revision"))
-    lines: dict[int, list[Line]] = {}
-    for revision, flavor, committed, ceiling, lendable in (
+    lines = lines_by_revision(
         BudgetLine.objects.filter(current, scope("revision__budget__workspace__account__slug"))
-        .order_by("revision_id", "position")
-        .values_list("revision_id", "flavor__slug", "committed", "ceiling", "lendable")
-    ):
-        lines.setdefault(revision, []).append(Line(flavor, committed, ceiling, lendable))
+    )
     splits: dict[int, dict[tuple[str, str], tuple[int, int]]] = {}
     for revision, flavor, cluster, committed, lendable in (
         Allocation.objects.filter(
@@ -125,8 +123,8 @@ def _workspace_promise(
     splits: Mapping[int, dict[tuple[str, str], tuple[int, int]]],
 ) -> WorkspacePromise:
     budget = row.budget
-    revision = budget.in_force
-    own = tuple(lines.get(revision.pk, ())) if revision is not None else ()
+    revision = budget.in_force or BudgetRevision()
+    own = tuple(lines.get(revision.pk, ()))
     # Rules of an archived workspace mean nothing any more.
     effect = getattr(budget, "spend_effect", None) if row.archived_at is None else None
     return WorkspacePromise(
@@ -134,9 +132,9 @@ def _workspace_promise(
         workspace=row.slug,
         namespace=row.namespace,
         lines=with_held(_under(effect, own), budget.held_flavors),
-        preference=tuple(revision.preference) if revision is not None else (),
-        spill=Spill(revision.spill) if revision is not None else Spill.NEXT_FLAVOR_FIRST,
-        split=splits.get(revision.pk, {}) if revision is not None else {},
+        preference=tuple(revision.preference),
+        spill=Spill(revision.spill),
+        split=splits.get(revision.pk, {}),
         stop_policy=_stop_policy(row, effect),
         generation=budget.generation,
         checks_spend=row.archived_at is None and getattr(row, "checks_spend", False),

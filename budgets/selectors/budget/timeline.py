@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
@@ -125,8 +126,11 @@ def live_revisions(
             "spill",
         )
     )
-    lines = _lines_of([row[0] for row in revisions], start, flavors)
-    return tuple(_span(row, lines[row[0]]) for row in revisions)
+    lines = lines_by_revision(_lines_after(start, flavors))
+    return tuple(
+        RevisionSpan(*row[1:6], tuple(lines[row[0]]), tuple(row[6]), Spill(row[7]))
+        for row in revisions
+    )
 
 
 def _not_superseded(start: datetime) -> Q:
@@ -147,37 +151,22 @@ def _not_superseded(start: datetime) -> Q:
     )
 
 
-def _span(row: tuple[Any, ...], lines: Iterable[Line]) -> RevisionSpan:
-    _, namespace, account, number, valid_from, valid_until, preference, spill = row
-    return RevisionSpan(
-        namespace=namespace,
-        account=account,
-        number=number,
-        valid_from=valid_from,
-        valid_until=valid_until,
-        lines=tuple(lines),
-        preference=tuple(preference),
-        spill=Spill(spill),
-    )
-
-
-def _lines_of(
-    revisions: Iterable[int], start: datetime, flavors: Iterable[str] | None
-) -> dict[int, list[Line]]:
-    """Lines by revision; the rows are chosen by window, for a list of a thousand keys is slower."""
-    lines: dict[int, list[Line]] = {pk: [] for pk in revisions}
-    line_rows = BudgetLine.objects.filter(
+def _lines_after(start: datetime, flavors: Iterable[str] | None) -> QuerySet[BudgetLine]:
+    """Chosen by window, for a list of a thousand keys of revisions is slower."""
+    lines = BudgetLine.objects.filter(
         Q(revision__valid_until__isnull=True) | Q(revision__valid_until__gt=start),
         revision__state=BudgetRevision.State.LIVE,
     )
-    if flavors is not None:
-        line_rows = line_rows.filter(flavor__slug__in=list(flavors))
-    for revision, flavor, committed, ceiling, lendable in line_rows.order_by(
-        "revision_id", "position"
-    ).values_list("revision_id", "flavor__slug", "committed", "ceiling", "lendable"):
-        if revision in lines:
-            lines[revision].append(Line(flavor, committed, ceiling, lendable))
-    return lines
+    return lines if flavors is None else lines.filter(flavor__slug__in=list(flavors))
+
+
+def lines_by_revision(lines: QuerySet[BudgetLine]) -> Mapping[int, list[Line]]:
+    """Key of a revision -> its lines, none of one that is not there. One query."""
+    found: dict[int, list[Line]] = defaultdict(list)
+    rows = lines.order_by("revision_id", "position")
+    for row in rows.values_list("revision_id", "flavor__slug", "committed", "ceiling", "lendable"):
+        found[row[0]].append(Line(*row[1:]))
+    return found
 
 
 def stated_capacities(*which: Q, **fields: object) -> tuple[DatedGpus, ...]:

@@ -30,7 +30,7 @@ from budgets.models import (
 )
 from budgets.plan import FleetTimeline, RevisionSpan, edges, in_force_at
 from budgets.selectors.budget.timeline import live_revisions
-from budgets.units import utc_hour
+from budgets.selectors.fleet.places import facts_in
 
 CHUNK = 5_000
 HELD = (RowKind.FLOOR, RowKind.BURST)
@@ -149,13 +149,8 @@ class _Shares:
             .order_by()
             .values_list("uid", "workload")
         )
-        facts = WorkloadUsage.objects.filter(
-            workspace=key,
-            flavor=flavor,
-            hour__gte=utc_hour(period.start),
-            hour__lt=period.end,
-            start__gte=period.start,
-        ).order_by("hour", "start", "cluster", "uid")
+        own = WorkloadUsage.objects.filter(workspace=key, flavor=flavor)
+        facts = facts_in(own, period).order_by("hour", "start", "cluster", "uid")
         found = facts.values_list("start", "cluster", "uid", "committed_used", "burst")
         for start, group in groupby(found.iterator(chunk_size=CHUNK), key=itemgetter(0)):
             yield (

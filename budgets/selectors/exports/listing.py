@@ -5,9 +5,8 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from budgets.models import BillingTerms, Export, ExportPlan, User
+from budgets.selectors.billing.months import UTC_ZONE
 from budgets.selectors.roles import roles_of, visible_workspaces
-
-UTC_ZONE = "UTC"
 
 
 def visible_exports(user: User) -> QuerySet[Export]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 
 from django.conf import settings
@@ -24,16 +24,15 @@ from budgets.selectors.billing import charge_lines, portal_currency
 from budgets.selectors.billing.jobs import job_charge_lines
 from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.focus_source import focus_inputs, focus_names
-from budgets.selectors.fleet.places import job_names
+from budgets.selectors.fleet.places import facts_in, job_names
 from budgets.selectors.roles import visible_workspaces
 from budgets.selectors.usage.labels import kept_labels, values_by
 from budgets.selectors.usage.scope import source_of
 from budgets.selectors.usage.table import freshness
-from budgets.units import Period, currency_digits, utc_hour
+from budgets.units import HOUR, currency_digits
 
 CHUNK = 5_000
 NAMES_AT_ONCE = 1_000
-HOUR = timedelta(hours=1)
 TITLES = dict(DATASETS)
 NOTES = {
     "usage": ("Quantities are whole GPU-seconds.",),
@@ -142,13 +141,8 @@ def _facts(user: User, export: Export, period: BillingPeriod) -> QuerySet[UsageR
         workspaces = workspaces.filter(account__slug=export.account)
     if export.workspace:
         workspaces = workspaces.filter(namespace=export.workspace)
-    window = Period(period.start, period.end)
-    return UsageRecord.objects.filter(
-        workspace__in=workspaces.order_by().values("pk"),
-        hour__gte=utc_hour(window.start),
-        hour__lt=window.end,
-        start__gte=window.start,
-    ).order_by()
+    facts = UsageRecord.objects.filter(workspace__in=workspaces.order_by().values("pk"))
+    return facts_in(facts, period)
 
 
 def _usage(

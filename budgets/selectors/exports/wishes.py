@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from budgets.errors import Fault, Rejected
+from budgets.errors import Fault, Rejected, reject_any
 from budgets.exports import FORMATS, pick
 from budgets.exports.writers.csv_file import shown_row
 from budgets.models import BillingPeriod, Export, User
@@ -82,8 +82,7 @@ def preview(user: User, **wanted: Any) -> Preview:
         Rejected: Everything that is wrong with the wish, at once.
     """
     wish = ExportWish(**wanted)
-    if faults := faults_of_wish(user, wish):
-        raise Rejected(faults)
+    reject_any(faults_of_wish(user, wish))
     found = export_rows(
         user, wish.as_export(user), month_of(wish.period, wish.zone), advance=lambda _: None
     )

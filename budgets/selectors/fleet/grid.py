@@ -24,6 +24,7 @@ from budgets.models import (
     Workspace,
 )
 from budgets.plan import FleetLevel, levels_at
+from budgets.records import record_of
 from budgets.selectors.budget.timeline import (
     capacity_at,
     committed_at_places,
@@ -96,9 +97,6 @@ class OverUse:
     in_use: int
     capacity: int
     since: datetime
-
-
-LEVEL = ("capacity", "limit", "committed", "account_pools", "platform_pools", "promised", "excess")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,4 +286,4 @@ def _total(level: FleetLevel, cells: list[FleetCell]) -> FleetTotal:
         for name in ("in_use", "free", "broken", "unmet")
     }
     sums["unmet"] += max(0, level.promised - placed)
-    return FleetTotal(**{name: getattr(level, name) for name in LEVEL}, **sums)
+    return record_of(FleetTotal, level, **sums)

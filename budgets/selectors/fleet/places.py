@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TypeVar
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
-from budgets.models import Allocation, Capacity, Interval, MeasuredCapacity, PoolAllocation
+from budgets.models import (
+    Allocation,
+    BillingPeriod,
+    Capacity,
+    Interval,
+    MeasuredCapacity,
+    PoolAllocation,
+)
 from budgets.selectors.clock import utc_now
+from budgets.units import Period, utc_hour
+
+Fact = TypeVar("Fact", bound=Model)
 
 
 def at_places(places: Iterable[tuple[str, str]]) -> Q:
@@ -52,6 +63,12 @@ def counted_intervals(start: datetime, end: datetime, **which: object) -> QueryS
     overlapping = Q(end__isnull=True) | Q(end__gt=start)
     found = Interval.objects.filter(overlapping, start__lt=end, **which)
     return found.exclude(state=Interval.State.SUPERSEDED)
+
+
+def facts_in(facts: QuerySet[Fact], window: Period | BillingPeriod) -> QuerySet[Fact]:
+    """Hour facts whose start lies in a window, in no order; the index is on the hour."""
+    hours = facts.filter(hour__gte=utc_hour(window.start), hour__lt=window.end)
+    return hours.filter(start__gte=window.start).order_by()
 
 
 def flavor_places() -> dict[str, set[str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import Q
@@ -42,14 +44,14 @@ def usage_by_key(user: User, chosen: UsageFilter, *, limit: int = 50) -> KeyTabl
     found = _sums(scope)
     found.sort(key=lambda row: (-row.held, row.key))
     shown, rest = found[:limit], found[limit:]
-    others = add_up(rest, key="", name=f"{len(rest)} more", known=known) if rest else None
+    others = add_up(rest, name=f"{len(rest)} more", known=known) if rest else None
     if chosen.split_by == "workspace":
         shown = _named(shown)
     return KeyTable(
         rows=tuple(shown),
         others=others,
         hidden=len(rest),
-        totals=add_up(found, key="", name="total", known=known),
+        totals=add_up(found, name="total", known=known),
     )
 
 
@@ -80,15 +82,11 @@ def sums_by_workspace(scope: UsageScope, *keys: str) -> dict[tuple[int, ...], di
     Returns:
         Values of the keys → amount → GPU-seconds.
     """
-    cut = cut_at_days(scope.chosen.start, scope.chosen.end)
-    queries: list[Any] = []
-    if cut.first is not None and cut.last is not None:
-        queries.append(_of_days(scope, cut.first, cut.last))
-    if cut.edges:
-        edges = Q()
-        for start, end in cut.edges:
-            edges |= Q(hour__gte=start, hour__lt=end)
-        queries.append(scope.facts().filter(edges))
+    days, edges = cut_at_days(scope.chosen.start, scope.chosen.end)
+    queries: list[Any] = [_of_days(scope, *days)] if days else []
+    if edges:
+        around = (Q(hour__gte=start, hour__lt=end) for start, end in edges)
+        queries.append(scope.facts().filter(reduce(or_, around)))
     found: dict[tuple[int, ...], dict[str, int]] = {}
     for rows in queries:
         for row in rows.values(*keys).annotate(**SUMS):

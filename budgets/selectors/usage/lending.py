@@ -142,17 +142,13 @@ def _names(pks: Iterable[int]) -> dict[int, tuple[str, str]]:
 def _pairs(scope: UsageScope) -> tuple[PairRow, ...] | None:
     """Match lenders with borrowers, hour by hour; of pairs that the viewer has a part in."""
     moved = Q(lent__gt=0) | Q(borrowed__gt=0)
-    facts = UsageRecord.objects.order_by().filter(
-        moved, hour__gte=scope.chosen.start, hour__lt=scope.chosen.end
-    )
+    facts = scope.cut(UsageRecord.objects.filter(moved))
     seen: set[int] | None = None
     if not scope.is_platform:
         # The other side of a loan is in the same account, visible or not.
         accounts = scope.workspaces.values("account")
         facts = facts.filter(workspace__account__in=accounts)
         seen = set(scope.workspaces.values_list("pk", flat=True))
-    if scope.chosen.flavors:
-        facts = facts.filter(flavor__slug__in=scope.chosen.flavors)
     if facts[: MOST_FACTS + 1].count() > MOST_FACTS:
         return None
     sums = _match(
@@ -224,15 +220,11 @@ def _visible(scope: UsageScope, names: dict[int, tuple[str, str]]) -> set[int]:
 
 def _covers(scope: UsageScope) -> Iterable[CoverRow]:
     """Accounts as a whole: the platform's for platform roles, else a person's own accounts."""
-    rows = AccountUsage.objects.order_by().filter(
-        hour__gte=scope.chosen.start, hour__lt=scope.chosen.end, burst__gt=0
-    )
     if scope.chosen.workspaces:
         return
+    rows = scope.cut(AccountUsage.objects.filter(burst__gt=0))
     if not scope.is_platform:
         rows = rows.filter(account__in=scope.roles.accounts)
-    if scope.chosen.flavors:
-        rows = rows.filter(flavor__slug__in=scope.chosen.flavors)
     sums: Any = rows.values("account__slug").annotate(**sums_of(COVER))
     for row in sums.order_by("-sum_burst", "account__slug"):
         yield CoverRow(row["account__slug"], **amounts_of(row, COVER))

@@ -27,6 +27,7 @@ from budgets.models import (
     WorkloadUsage,
     Workspace,
 )
+from budgets.models.base import Row
 from budgets.selectors.roles import RoleSet, roles_of, workspaces_of
 
 
@@ -116,7 +117,7 @@ class UsageScope:
             found = AccountHour.objects.filter(account__in=self.accounts)
         else:
             return self.facts()
-        return self._flavored(self._timed(found))
+        return self.cut(found)
 
     @property
     def account_field(self) -> str:
@@ -138,62 +139,48 @@ class UsageScope:
         return rows, (f"{field}__slug", f"{field}__name"), SUMS
 
     def facts(self) -> QuerySet[UsageRecord]:
-        """Hour facts; no workspace need be looked up where all of them are asked for."""
-        found = UsageRecord.objects.order_by()
-        if not self.is_platform:
-            found = found.filter(workspace__in=self.workspaces.values("pk"))
-        return self._flavored(self._timed(found))
+        """Hour facts of the workspaces."""
+        return self.cut(self._of_workspaces(UsageRecord.objects.all()))
 
     def on_clusters(self) -> QuerySet[Any]:
         """Rows with ``hour``, ``cluster``, ``flavor`` (slug) and what was held there."""
-        found: QuerySet[Any]
         if self.is_platform:
-            found = self._timed(ClusterHour.objects.all())
-        elif self.accounts is not None:
-            found = self._timed(ClusterHour.objects.filter(account__in=self.accounts))
-        else:
-            return self.of_workloads()
-        return found.filter(flavor__in=self.chosen.flavors) if self.chosen.flavors else found
+            return self.cut(ClusterHour.objects.all(), flavor="flavor")
+        if self.accounts is not None:
+            return self.cut(ClusterHour.objects.filter(account__in=self.accounts), flavor="flavor")
+        return self.of_workloads()
 
     def of_workloads(self) -> QuerySet[WorkloadUsage]:
         """Facts of single workloads."""
-        found = WorkloadUsage.objects.order_by()
-        if not self.is_platform:
-            found = found.filter(workspace__in=self.workspaces.values("pk"))
-        found = self._timed(found)
-        return found.filter(flavor__in=self.chosen.flavors) if self.chosen.flavors else found
+        return self.cut(self._of_workspaces(WorkloadUsage.objects.all()), flavor="flavor")
 
-    def _timed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        return rows.order_by().filter(hour__gte=self.chosen.start, hour__lt=self.chosen.end)
+    def cut(self, rows: QuerySet[Row], *, flavor: str = "flavor__slug") -> QuerySet[Row]:
+        """Rows with ``hour`` of the range and the flavors that are asked for, in no order.
 
-    def _flavored(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        return rows.filter(flavor__slug__in=self.chosen.flavors) if self.chosen.flavors else rows
+        Args:
+            rows: Of facts or totals.
+            flavor: What leads from them to the flavor's slug.
+        """
+        found = rows.order_by().filter(hour__gte=self.chosen.start, hour__lt=self.chosen.end)
+        flavors = self.chosen.flavors
+        return found.filter(**{f"{flavor}__in": flavors}) if flavors else found
 
-
-@dataclass(frozen=True, slots=True)
-class DayCut:
-    """A range cut at UTC midnights: whole days, and the hours before and after them.
-
-    Attributes:
-        first: First whole day's midnight; None when no whole day is in the range.
-        last: Midnight after the last whole day.
-        edges: Periods [from, to) of hours that are in no whole day.
-    """
-
-    first: datetime | None
-    last: datetime | None
-    edges: tuple[tuple[datetime, datetime], ...]
+    def _of_workspaces(self, rows: QuerySet[Row]) -> QuerySet[Row]:
+        """No workspace need be looked up where all of them are asked for."""
+        return rows if self.is_platform else rows.filter(workspace__in=self.workspaces.values("pk"))
 
 
-def cut_at_days(start: datetime, end: datetime) -> DayCut:
-    """Cut [start, end), UTC, into whole UTC days and the rest."""
+Span = tuple[datetime, datetime]
+
+
+def cut_at_days(start: datetime, end: datetime) -> tuple[Span | None, list[Span]]:
+    """Cut [start, end), UTC, into the whole UTC days, if there are any, and the hours around."""
     floor = start.replace(hour=0, minute=0, second=0, microsecond=0)
     first = floor if floor == start else floor + timedelta(days=1)
     last = end.replace(hour=0, minute=0, second=0, microsecond=0)
     if first >= last:
-        return DayCut(None, None, ((start, end),))
-    edges = ((start, first), (last, end))
-    return DayCut(first, last, tuple(edge for edge in edges if edge[0] < edge[1]))
+        return None, [(start, end)]
+    return (first, last), [edge for edge in ((start, first), (last, end)) if edge[0] < edge[1]]
 
 
 def source_of(amount: Amount) -> str | Combinable:

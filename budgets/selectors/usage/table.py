@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Max, Min, QuerySet, Sum
+from django.db.models import F, Max, Min, Sum
 from django.db.models.functions import TruncDay
 
 from budgets.amounts import HELD, NAMES, STORED, completed
@@ -102,7 +102,7 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
     rows = tuple(_rows(scope, whole=True))
     return UsageTable(
         rows=rows,
-        totals=add_up(rows, key="", name="total", known=known_amounts(chosen)),
+        totals=add_up(rows, name="total", known=known_amounts(chosen)),
         freshness=freshness(scope, now=now),
     )
 
@@ -110,19 +110,17 @@ def usage_table(user: User, chosen: UsageFilter, *, now: datetime | None = None)
 def usage_totals(user: User, chosen: UsageFilter) -> UsageTable:
     """The same without its freshness, which counts intervals; for pages that do not show it."""
     rows = tuple(_rows(UsageScope(user, chosen), whole=True))
-    totals = add_up(rows, key="", name="total", known=known_amounts(chosen))
+    totals = add_up(rows, name="total", known=known_amounts(chosen))
     return UsageTable(rows=rows, totals=totals, freshness=Freshness(None, (), {}))
 
 
-def add_up(
-    rows: Iterable[UsageRow], *, key: str, name: str, known: Collection[str] = STORED
-) -> UsageRow:
+def add_up(rows: Iterable[UsageRow], *, name: str, known: Collection[str] = STORED) -> UsageRow:
     """One row that is the sum of rows; None for the amounts that are not ``known``."""
     sums = dict.fromkeys(known, 0)
     for row in rows:
         for amount in known:
             sums[amount] += row.amounts[amount] or 0
-    return usage_row(None, key, name, sums)
+    return usage_row(None, "", name, sums)
 
 
 def known_amounts(chosen: UsageFilter) -> tuple[str, ...]:
@@ -220,17 +218,12 @@ def _is_estimated(scope: UsageScope) -> bool:
 def _rows(scope: UsageScope, *, whole: bool = False) -> Iterator[UsageRow]:
     """Rows by time and key, in that order; read in pieces unless the whole is wanted anyway."""
     facts, keys, sums = scope.split()
-    grouped = facts.annotate(step=_step(scope.chosen)).values("step", *keys)
-    for row in _read(grouped.annotate(**sums).order_by("step", *keys), whole=whole):
+    # Said with the zone, for rows may be read after the request.
+    day = TruncDay("hour", tzinfo=scope.chosen.zone)
+    step: Any = day if scope.chosen.step == "day" else F("hour")
+    grouped = facts.annotate(step=step).values("step", *keys)
+    rows = grouped.annotate(**sums).order_by("step", *keys)
+    # All at once in one round trip, or by a cursor of the server that holds them.
+    for row in rows if whole else rows.iterator(chunk_size=ROWS_AT_ONCE):
         key, name = (row[keys[0]], row[keys[-1]]) if keys else ("", "all")
         yield usage_row(row["step"], key, name, amounts_of(row))
-
-
-def _read(rows: QuerySet[Any, dict[str, Any]], *, whole: bool) -> Iterable[dict[str, Any]]:
-    """All at once in one round trip, or by a cursor of the server that holds them."""
-    return rows if whole else rows.iterator(chunk_size=ROWS_AT_ONCE)
-
-
-def _step(chosen: UsageFilter) -> Any:
-    """Where a row's step begins; said with the zone, for rows may be read after the request."""
-    return TruncDay("hour", tzinfo=chosen.zone) if chosen.step == "day" else F("hour")

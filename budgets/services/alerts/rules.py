@@ -46,31 +46,6 @@ def create_rule(
     watched = workspace.account if workspace is not None else account
     assert watched is not None
     _require_right(actor, watched, workspace)
-    faults = []
-    if measure in SHARES and not 0 < limit <= 100:
-        faults.append(
-            Fault(
-                "limit",
-                "not_a_share",
-                f"{limit} is not a percentage; write a number from 1 to 100.",
-            )
-        )
-    if measure == AlertRule.Measure.BUDGET_END and workspace is None:
-        words = "Each workspace has its own budget; name one workspace."
-        faults.append(Fault("workspace", "one_workspace", words))
-    if measure == AlertRule.Measure.CAP or window == AlertRule.Window.GRANT:
-        words = "Caps are set on the workspace's page Spend caps; set one there."
-        faults.append(Fault("measure", "spend_rule", words))
-    subject = workspace or watched
-    if subject.archived_at is not None:
-        faults.append(Fault("workspace", "archived", f"{subject.name} is archived."))
-    active = AlertRule.objects.filter(account=watched, workspace=workspace, removed_at=None)
-    if active.count() >= MOST_RULES:
-        words = f"There are already {MOST_RULES} rules. Remove one first."
-        faults.append(Fault("", "too_many", words))
-    same = active.filter(measure=measure, window=window, limit=limit, at_percent=at_percent)
-    if same.exists():
-        faults.append(Fault("measure", "exists", "This rule already exists."))
     rule = AlertRule(
         workspace=workspace,
         account=watched,
@@ -80,17 +55,44 @@ def create_rule(
         at_percent=at_percent,
         created_by=actor,
     )
-    save_checked(rule, also=faults)
+    save_checked(rule, also=_rule_faults(rule))
     _audit(actor, rule, "alert.create_rule")
     return rule
 
 
-def remind_of_end(actor: User | None, workspace: Workspace) -> None:
+def _rule_faults(rule: AlertRule) -> list[Fault]:
+    """What stands in the way of a new rule, beside its fields."""
+    found = []
+    if rule.measure in SHARES and not 0 < rule.limit <= 100:
+        words = f"{rule.limit} is not a percentage; write a number from 1 to 100."
+        found.append(Fault("limit", "not_a_share", words))
+    if rule.measure == AlertRule.Measure.BUDGET_END and rule.workspace is None:
+        words = "Each workspace has its own budget; name one workspace."
+        found.append(Fault("workspace", "one_workspace", words))
+    if rule.measure == AlertRule.Measure.CAP or rule.window == AlertRule.Window.GRANT:
+        words = "Caps are set on the workspace's page Spend caps; set one there."
+        found.append(Fault("measure", "spend_rule", words))
+    subject = rule.workspace or rule.account
+    if subject.archived_at is not None:
+        found.append(Fault("workspace", "archived", f"{subject.name} is archived."))
+    active = AlertRule.objects.filter(
+        account=rule.account, workspace=rule.workspace, removed_at=None
+    )
+    if active.count() >= MOST_RULES:
+        words = f"There are already {MOST_RULES} rules. Remove one first."
+        found.append(Fault("", "too_many", words))
+    alike = ("measure", "window", "limit", "at_percent")
+    if active.filter(**{name: getattr(rule, name) for name in alike}).exists():
+        found.append(Fault("measure", "exists", "This rule already exists."))
+    return found
+
+
+def remind_of_end(workspace: Workspace) -> None:
     """Tell the owners before a budget ends, unless somebody ever chose when, or not to."""
     watching = AlertRule.objects.filter(workspace=workspace, measure=AlertRule.Measure.BUDGET_END)
     if not watching.exists():
         create_rule(
-            actor, measure=AlertRule.Measure.BUDGET_END, limit=REMINDER_DAYS, workspace=workspace
+            None, measure=AlertRule.Measure.BUDGET_END, limit=REMINDER_DAYS, workspace=workspace
         )
 
 

@@ -16,7 +16,7 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from budgets.errors import Fault, Rejected
-from budgets.models import Account, AuditStream, Delivery, User, Webhook
+from budgets.models import Account, AuditEntry, AuditStream, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed, post
 from budgets.services.audit import audit
@@ -24,6 +24,7 @@ from budgets.services.guards import require_office, save_checked
 
 SIGNATURE = "Portal-Signature"
 DELIVERY = "Portal-Delivery"
+DEED = "change webhooks"
 
 
 @transaction.atomic
@@ -50,7 +51,7 @@ def create_webhook(
     Raises:
         Rejected: The address is unusable, or the log of one account is asked for.
     """
-    _require_right(actor)
+    require_office(actor, deed=DEED)
     faults = address_faults(url)
     if takes_audit_log and account is not None:
         words = "The audit log is sent as a whole; choose every account."
@@ -67,7 +68,7 @@ def create_webhook(
 @transaction.atomic
 def rotate_webhook(actor: User | None, *, webhook: Webhook) -> str:
     """Sign with a new key from now on; returns it, this once. Who does it answers for it now."""
-    _require_right(actor)
+    require_office(actor, deed=DEED)
     webhook.key_version += 1
     webhook.created_by = actor
     webhook.save(update_fields=["key_version", "created_by"])
@@ -78,7 +79,7 @@ def rotate_webhook(actor: User | None, *, webhook: Webhook) -> str:
 @transaction.atomic
 def remove_webhook(actor: User | None, *, webhook: Webhook) -> None:
     """Tell it nothing more; what was delivered stays in the log."""
-    _require_right(actor)
+    require_office(actor, deed=DEED)
     if webhook.removed_at is None:
         webhook.removed_at = utc_now()
         webhook.save(update_fields=["removed_at"])
@@ -91,7 +92,7 @@ def test_webhook(actor: User | None, *, webhook: Webhook) -> None:
     Raises:
         Rejected: It did not arrive; the fault says why.
     """
-    _require_right(actor)
+    require_office(actor, deed=DEED)
     now = utc_now()
     body = {"kind": "test", "text": "A test of the GPU budget portal.", "sent_at": now.isoformat()}
     try:
@@ -120,6 +121,11 @@ def send(webhook: Webhook, body: dict[str, Any], *, delivery: str, now: datetime
         DELIVERY: delivery,
     }
     post(webhook.url, text, headers=headers, allows_private=settings.PORTAL_WEBHOOK_PRIVATE)
+
+
+def tell_by_mail(addresses: Iterable[str], entry: AuditEntry) -> None:
+    """Have a log entry told to people, now and once to each; of no address nothing is said."""
+    put_into_outbox(Q(pk__in=[]), sorted({*addresses} - {""}), entry=entry, next_at=utc_now())
 
 
 def put_into_outbox(hooks: Q, addresses: Iterable[str], **told: Any) -> int:
@@ -163,10 +169,6 @@ def address_faults(url: str) -> list[Fault]:
     if not parts.hostname:
         faults.append(Fault("url", "no_host", f"{url[:80]!r} names no host."))
     return faults
-
-
-def _require_right(actor: User | None) -> None:
-    require_office(actor, deed="change webhooks")
 
 
 def _audit(actor: User | None, webhook: Webhook, action: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from budgets.services.billing.adjustments import decide_adjustment, propose_adjustment
 from budgets.services.billing.approvals import decide_proposal
-from budgets.services.billing.chain import Anchor, BrokenRow, Verified, verify_chain
+from budgets.services.billing.chain import Anchor, verify_chain
 from budgets.services.billing.closing import DrawSummary, close_period, draw_up_statements
 from budgets.services.billing.discrepancies import decide_acceptance, propose_acceptance
 from budgets.services.billing.rates import (

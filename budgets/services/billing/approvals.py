@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any, Final
 
 from django.db.models import Model
@@ -20,7 +19,7 @@ from budgets.models import Approval, Proposal, User
 from budgets.selectors.approvals import approves_from, installation, open_proposal
 from budgets.selectors.clock import utc_now
 from budgets.selectors.company import is_machine
-from budgets.services.audit import audit
+from budgets.services.audit import audit, plain
 from budgets.services.billing.guards import lock_billing
 from budgets.services.guards import by_finance, require_reason
 from budgets.units import time_text
@@ -50,15 +49,12 @@ class MoneyDeed:
     look: Callable[..., Seen]
     do: Callable[..., str]
 
+    def __post_init__(self) -> None:
+        DEEDS[self.name] = self
+
 
 DEEDS: Final[dict[str, MoneyDeed]] = {}
-"""By name; every deed that waits as a proposal."""
-
-
-def money_deed(deed: MoneyDeed) -> MoneyDeed:
-    """Put a deed into the register, from which proposals are carried out."""
-    DEEDS[deed.name] = deed
-    return deed
+"""By name; every deed that waits as a proposal. Each puts itself there."""
 
 
 def row_of(table: type[Model]) -> Callable[[Any], Any]:
@@ -198,15 +194,9 @@ def _moved(row: Proposal, seen: Seen) -> list[Fault]:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON keeps it."""
-    if isinstance(value, Model):
-        return value.pk
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return value.pk if isinstance(value, Model) else plain(value)
 
 
 def _log(actor: User | None, verb: str, row: Proposal, reason: str) -> None:

@@ -38,6 +38,7 @@ from budgets.models import (
     WorkloadUsage,
 )
 from budgets.selectors.billing.documents import accounts_of
+from budgets.selectors.fleet.places import facts_in
 from budgets.services.billing.seals import (
     UNSIGNED,
     BrokenSeal,
@@ -45,7 +46,7 @@ from budgets.services.billing.seals import (
     told_of_month,
     verify_seals,
 )
-from budgets.units import Period, time_text, utc_hour
+from budgets.units import time_text
 
 MARK = 4
 CHUNK = 20_000
@@ -304,7 +305,6 @@ def _chained(previous: str, table: str, key: str, body: bytes) -> str:
 
 def _blocks(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
     """(table, key, rows) of a period in the order of the chain: of keys, never of a collation."""
-    window = Period(period.start, period.end)
     accounts = list(accounts_of(period.zone).order_by().values_list("pk", flat=True))
     tables: list[tuple[str, Any, str, tuple[str, ...], tuple[str, ...]]] = [
         ("usage", UsageRecord, "workspace", ("flavor__slug",), STORED),
@@ -313,12 +313,8 @@ def _blocks(period: BillingPeriod) -> Iterator[tuple[str, str, Iterator[Row]]]:
     ]
     for table, model, owner, names, amounts in tables:
         is_account = owner == "account"
-        facts = model.objects.filter(
-            hour__gte=utc_hour(window.start),
-            hour__lt=window.end,
-            start__gte=window.start,
-            **{"account__in" if is_account else "workspace__account__in": accounts},
-        )
+        own = {"account__in" if is_account else "workspace__account__in": accounts}
+        facts = facts_in(model.objects.filter(**own), period)
         key = "account__slug" if is_account else "workspace__namespace"
         found = facts.order_by(f"{owner}_id", "hour", "start", "pk").values_list(
             key, "hour", "start", *names, *amounts

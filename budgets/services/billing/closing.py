@@ -20,6 +20,7 @@ from budgets.models import (
     BillingPeriod,
     BillingTerms,
     MeterState,
+    Seal,
     Statement,
     StatementLine,
     User,
@@ -30,7 +31,7 @@ from budgets.selectors.billing.documents import Drawing, Drawn, accounts_of, dra
 from budgets.selectors.billing.periods import check_list
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.webhooks import put_into_outbox
-from budgets.services.audit import audit
+from budgets.services.audit import audit, state_of
 from budgets.services.billing.chain import verify_chain, write_chain
 from budgets.services.billing.guards import lock_billing, stored_month
 from budgets.services.billing.seals import UNSIGNED, BrokenSeal, make_seal, sign, told_of_month
@@ -62,8 +63,7 @@ def close_period(
     period = stored_month(month, zone)
     if period.closed_at is not None:
         raise Rejected.because("month", "closed_period", f"{period} is closed already.")
-    number = BillingPeriod.objects.filter(close_number__isnull=False).count() + 1
-    if number != newest + 1:
+    if BillingPeriod.objects.filter(close_number__isnull=False).count() != newest:
         message = "Another month was closed at the same moment; close this one again."
         raise Rejected.because("month", "closed_meanwhile", message)
     # 3. Everything holds.
@@ -76,28 +76,16 @@ def close_period(
     # 4. Statements are what the facts say, reviewed or not.
     write_drafts(period, drawing)
     # 5. All of it is digested, in the chain after the month closed before; so is what is beside it.
-    try:
-        seal = make_seal(period)
-    except BrokenSeal as broken:
-        raise _not_whole(" ".join(broken.args)) from None
+    seal = _sealed(period)
     period.head = write_chain(period)
     # 6. From here the triggers refuse every change.
     _close_accounts(period)
-    period.closed_at, period.closed_by, period.close_number = instant, actor, number
+    period.closed_at, period.closed_by, period.close_number = instant, actor, newest + 1
     period.signature = sign(told_of_month(period))
     period.save()
-    audit(
-        actor,
-        "period.close",
-        f"period:{period}",
-        after={
-            "number": number,
-            "head": period.head,
-            "signature": period.signature,
-            "statements": len(drawing.drawn),
-            "seal": seal.number if seal else None,
-        },
-    )
+    told = {"number": newest + 1, **state_of(period, "head", "signature")}
+    after = {**told, "statements": len(drawing.drawn), "seal": seal.number if seal else None}
+    audit(actor, "period.close", f"period:{period}", after=after)
     # 7. Number and head leave the house: who keeps them misses the month when it is cut off.
     put_into_outbox(Q(account=None), finance_addresses(), period=period, next_at=utc_now())
     return period
@@ -120,6 +108,13 @@ def _require_whole_chain() -> int:
         if not is_first_key or BillingPeriod.objects.exclude(signature="").exists():
             raise _not_whole(str(found.broken))
     return (last.close_number or 0) if last else 0
+
+
+def _sealed(period: BillingPeriod) -> Seal | None:
+    try:
+        return make_seal(period)
+    except BrokenSeal as broken:
+        raise _not_whole(" ".join(broken.args)) from None
 
 
 def _not_whole(problem: str) -> Rejected:

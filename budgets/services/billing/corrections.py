@@ -6,7 +6,6 @@ Source: spec money, sections 1.5 and 2.1 (CorrectionHandling).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -37,9 +36,8 @@ BATCH = 1000
 class FactWriter:
     """Writes the facts of one window: open ones as they should be, closed ones as corrections."""
 
-    def __init__(self, window: Period, *, now: datetime | None = None) -> None:
+    def __init__(self, window: Period) -> None:
         self.window = window
-        self.now = now or utc_now()
         self.edges = {
             account: edge for account, edge in closed_edges().items() if edge > window.start
         }
@@ -73,7 +71,9 @@ class FactWriter:
         late: dict[Place, Amounts] = {}
         for place, values in wanted.items():
             name = self._name(key, place)
-            (late if self._is_closed(name) else still_open)[place] = values
+            edge = self.edges.get(name[0])
+            is_closed = edge is not None and name[START] < edge
+            (late if is_closed else still_open)[place] = values
         corrected = self._correct(
             TABLES[rows.model.__name__],
             amounts,
@@ -95,10 +95,6 @@ class FactWriter:
             of_edge = Account.objects.filter(pk__in=accounts).order_by().values("pk")
             found |= Q(**{f"{owner}__in": of_edge}, start__lt=edge)
         return found
-
-    def _is_closed(self, name: Place) -> bool:
-        edge = self.edges.get(name[0])
-        return edge is not None and name[START] < edge
 
     def _name(self, key: Sequence[str], place: Place) -> Place:
         part = dict(zip(key, place, strict=True))
@@ -130,7 +126,7 @@ class FactWriter:
         nothing = (0,) * len(amounts)
         months: dict[int, BillingPeriod] = {}
         found: list[Correction] = []
-        for name in sorted(stored.keys() | wanted.keys() | known.keys(), key=_order):
+        for name in sorted({*stored, *wanted, *known}, key=lambda name: [*map(str, name)]):
             delta = tuple(
                 want - had - booked
                 for want, had, booked in zip(
@@ -157,10 +153,6 @@ class FactWriter:
     def _month(self, account: int, months: dict[int, BillingPeriod]) -> BillingPeriod:
         """The account's open month of now, or its first open one."""
         if account not in months:
-            month = open_month(account, self.now)
+            month = open_month(account, utc_now())
             months[account] = stored_month(month.name, month.zone)
         return months[account]
-
-
-def _order(name: Place) -> tuple[str, ...]:
-    return tuple(map(str, name))

@@ -13,6 +13,7 @@ from django.db.models import Q, QuerySet
 
 from budgets.errors import Rejected
 from budgets.models import Discrepancy, User
+from budgets.models.reconciliation import UNSETTLED
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
 from budgets.services.billing.approvals import approve
@@ -20,7 +21,6 @@ from budgets.services.billing.guards import lock_billing
 from budgets.services.guards import by_finance, require_reason
 
 State = Discrepancy.State
-UNSETTLED = (State.OPEN, State.PROPOSED)
 
 
 def note_discrepancy(found: Discrepancy) -> Discrepancy | None:

@@ -109,13 +109,8 @@ def foreign_currency(currency: str) -> list[Fault]:
     return [Fault("currency", "other_currency", message)]
 
 
-def hour_faults(field: str, hour: datetime, account: Account | None) -> list[Fault]:
-    """What is wrong with the time from which a price holds: of one account, or (None) of any."""
-    return whole_hour_faults(field, hour, closed_edge(account))
-
-
-def whole_hour_faults(field: str, hour: datetime, edge: datetime | None) -> list[Fault]:
-    """A whole UTC hour, not before ``edge``."""
+def hour_faults(field: str, hour: datetime, edge: datetime | None) -> list[Fault]:
+    """What is wrong with the hour from which a price holds: it is whole, and not before an edge."""
     try:
         is_whole = utc_hour(hour) == hour
     except UnitsError as error:

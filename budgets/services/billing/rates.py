@@ -28,8 +28,9 @@ from budgets.selectors.billing.prices import card_in_force, prices_of
 from budgets.selectors.billing.trials import try_card
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose, row_of
 from budgets.services.billing.guards import (
+    closed_edge,
     currency_faults,
     foreign_currency,
     hour_faults,
@@ -149,7 +150,7 @@ def propose_activation(
 def _activation(card: RateCard, valid_from: datetime, *, at: datetime) -> Seen:
     """What a card would replace, and what the month before would have come to by it."""
     row = RateCard.objects.select_related("account").get(pk=card.pk)
-    faults = _decided(row) + hour_faults("valid_from", valid_from, row.account)
+    faults = _decided(row) + hour_faults("valid_from", valid_from, closed_edge(row.account))
     faults += foreign_currency(row.currency)
     if not faults:
         faults += _lost_prices(row, valid_from)
@@ -188,14 +189,12 @@ def _activate(
     return f"Rate card {card} is in force from {time_text(valid_from)}."
 
 
-ACTIVATE = money_deed(
-    MoneyDeed(
-        name="rate_card.activate",
-        title="Activate a rate card",
-        takes={"card": row_of(RateCard), "valid_from": datetime.fromisoformat},
-        look=_activation,
-        do=_activate,
-    )
+ACTIVATE = MoneyDeed(
+    name="rate_card.activate",
+    title="Activate a rate card",
+    takes={"card": row_of(RateCard), "valid_from": datetime.fromisoformat},
+    look=_activation,
+    do=_activate,
 )
 
 

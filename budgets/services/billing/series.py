@@ -16,16 +16,16 @@ from budgets.selectors.approvals import installation
 from budgets.selectors.billing.prices import card_in_force, prices_of
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose, row_of
 from budgets.services.billing.guards import (
     closed_edge,
     currency_faults,
     foreign_currency,
+    hour_faults,
     lock_billing,
     percent_off,
     percent_text,
     price_of,
-    whole_hour_faults,
 )
 from budgets.services.guards import by_finance
 from budgets.units import time_text
@@ -93,7 +93,7 @@ def _points(rows: Sequence[tuple[datetime, Decimal | str]], currency: str) -> Po
     edge = closed_edge(None)
     points: Points = {}
     for index, (start, value) in enumerate(rows[:MOST_PRICES]):
-        faults += whole_hour_faults(f"prices.{index}.start", start, edge)
+        faults += hour_faults(f"prices.{index}.start", start, edge)
         points[start] = price_of(f"prices.{index}.price", value, faults)
     reject_any(faults)
     return points
@@ -213,12 +213,10 @@ def _read_prices(stored: Iterable[Sequence[str]]) -> list[tuple[datetime, str]]:
     return [(datetime.fromisoformat(start), price) for start, price in stored]
 
 
-RECORD = money_deed(
-    MoneyDeed(
-        name="spot_price.record",
-        title="Record prices of a time series",
-        takes={"flavor": row_of(Flavor), "prices": _read_prices, "currency": str},
-        look=_recording,
-        do=_record,
-    )
+RECORD = MoneyDeed(
+    name="spot_price.record",
+    title="Record prices of a time series",
+    takes={"flavor": row_of(Flavor), "prices": _read_prices, "currency": str},
+    look=_recording,
+    do=_record,
 )

@@ -28,7 +28,7 @@ from budgets.selectors.billing.periods import drawn_content, statement_content
 from budgets.selectors.billing.statements import StatementSheet
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose, row_of
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose, row_of
 from budgets.services.billing.guards import lock_billing, stored_month
 from budgets.services.guards import by_finance, require_reason
 from budgets.services.usage.rows import upsert
@@ -177,14 +177,12 @@ def _void(actor: User, approval: Approval, *, statement: Statement, reason: str)
     return f"Credit note {note.number} voids {row.number}."
 
 
-VOID = money_deed(
-    MoneyDeed(
-        name="statement.void",
-        title="Void a statement",
-        takes={"statement": row_of(Statement)},
-        look=_voiding,
-        do=_void,
-    )
+VOID = MoneyDeed(
+    name="statement.void",
+    title="Void a statement",
+    takes={"statement": row_of(Statement)},
+    look=_voiding,
+    do=_void,
 )
 
 

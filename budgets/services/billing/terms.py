@@ -24,7 +24,7 @@ from budgets.selectors.approvals import installation
 from budgets.selectors.billing.prices import portal_currency
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose
 from budgets.services.billing.guards import (
     currency_faults,
     lock_billing,
@@ -222,14 +222,12 @@ def _log_rate(actor: User | None, row: ExchangeRate, reason: str) -> None:
     audit(actor, "exchange_rate.record", subject, reason=reason, after=after)
 
 
-RECORD = money_deed(
-    MoneyDeed(
-        name="exchange_rate.record",
-        title="Record an exchange rate",
-        takes={"base": str, "quote": str, "day": date.fromisoformat, "rate": Decimal},
-        look=_recording,
-        do=_record,
-    )
+RECORD = MoneyDeed(
+    name="exchange_rate.record",
+    title="Record an exchange rate",
+    takes={"base": str, "quote": str, "day": date.fromisoformat, "rate": Decimal},
+    look=_recording,
+    do=_record,
 )
 
 

@@ -13,7 +13,7 @@ from budgets.plan import Line, RevisionDraft, Spill, in_force_at
 from budgets.selectors import judge_draft, roles_of
 from budgets.selectors.budget.timeline import live_revisions
 from budgets.selectors.clock import utc_now
-from budgets.services.billing.approvals import MoneyDeed, Seen, money_deed, propose
+from budgets.services.billing.approvals import MoneyDeed, Seen, propose
 from budgets.services.billing.guards import lock_billing
 from budgets.services.budget.revisions import save_revision, summary_of
 from budgets.services.budget.versions import open_budget
@@ -109,18 +109,14 @@ def _date_back(
     return f"Revision {row.number} of {workspace.name} is in force from {since}."
 
 
-DATE_BACK = money_deed(
-    MoneyDeed(
-        name="budget.date_back",
-        title="Date a budget back",
-        takes={
-            "workspace": lambda key: Workspace.objects.select_related("account", "budget").get(
-                pk=key
-            ),
-            "author": lambda key: User.objects.get(pk=key),
-            "draft": _draft,
-        },
-        look=_dating_back,
-        do=_date_back,
-    )
+DATE_BACK = MoneyDeed(
+    name="budget.date_back",
+    title="Date a budget back",
+    takes={
+        "workspace": lambda key: Workspace.objects.select_related("account", "budget").get(pk=key),
+        "author": lambda key: User.objects.get(pk=key),
+        "draft": _draft,
+    },
+    look=_dating_back,
+    do=_date_back,
 )

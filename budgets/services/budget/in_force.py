@@ -25,7 +25,7 @@ from budgets.models import (
 )
 from budgets.plan import WorkspacePromise, changed_subjects
 from budgets.selectors import flavor_terms, free_rooms, promises_in_force
-from budgets.selectors.budget.future import pool_split, split_for
+from budgets.selectors.budget.future import pool_splits, split_for
 from budgets.selectors.budget.timeline import pool_amounts_at
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit
@@ -79,10 +79,11 @@ def settle_budget(budget: Budget, *, now: datetime) -> bool:
     account = workspace.account.slug
     with generations_follow(account):
         promise = _promise_of(budget)
-        lines = {} if current is None else _plan_lines(current)
+        dropped = {line.flavor for line in promise.lines}
         if current is not None:
             _allocate(current, promise, now=now)
-        budget.held_flavors = sorted({line.flavor for line in promise.lines} - lines.keys())
+            dropped -= set(current.lines.values_list("flavor__slug", flat=True))
+        budget.held_flavors = sorted(dropped)
         budget.in_force = current
         budget.in_force_since = now
         budget.save(update_fields=["held_flavors", "in_force", "in_force_since"])
@@ -108,22 +109,13 @@ def settle_pool(pool: Pool, *, now: datetime) -> bool:
     }
     if wanted == pool.in_force:
         return False
-    with generations_follow(*_accounts_of(pool)):
-        stood: dict[str, dict[str, int]] = {}
-        for part in pool.allocations.select_related("flavor"):
-            stood.setdefault(part.flavor.slug, {})[part.cluster] = part.gpus
-        rooms = free_rooms(now, flavors=wanted)
-        terms = flavor_terms()
+    with generations_follow(*accounts_of(pool)):
+        parts = pool.allocations.values_list("flavor__slug", "cluster", "gpus")
+        stood = {(flavor, cluster): gpus for flavor, cluster, gpus in parts}
+        splits = pool_splits(wanted, stood, now)
         ids = dict(Flavor.objects.filter(slug__in=wanted).values_list("slug", "pk"))
         pool.allocations.all().delete()
-        for flavor, gpus in wanted.items():
-            split = pool_split(
-                flavor=flavor,
-                gpus=gpus,
-                rooms=rooms.get(flavor, {}),
-                previous=stood.get(flavor, {}),
-                terms=terms,
-            )
+        for flavor, split in splits.items():
             PoolAllocation.objects.bulk_create(
                 PoolAllocation(pool=pool, flavor_id=ids[flavor], cluster=cluster, gpus=part)
                 for cluster, (part, _) in split.parts.items()
@@ -281,10 +273,6 @@ def _promise_of(budget: Budget) -> WorkspacePromise:
     return WorkspacePromise(workspace.account.slug, workspace.slug, workspace.namespace, ())
 
 
-def _plan_lines(revision: BudgetRevision) -> dict[str, int]:
-    return dict(revision.lines.values_list("flavor__slug", "pk"))
-
-
 def _allocate(
     revision: BudgetRevision, promise: WorkspacePromise, *, now: datetime, afresh: bool = False
 ) -> None:
@@ -319,7 +307,8 @@ def _parts_of(revision: BudgetRevision) -> dict[str, dict[str, int]]:
     return found
 
 
-def _accounts_of(pool: Pool) -> list[str]:
+def accounts_of(pool: Pool) -> list[str]:
+    """Slugs of the accounts that a pool is there for."""
     if pool.account is not None:
         return [pool.account.slug]
     return list(pool.shares.values_list("account__slug", flat=True))

@@ -172,30 +172,19 @@ def decide_request(
     require_reason(reason)
     whole = draft_of(waiting, start=max(waiting.valid_from, now))
     draft = whole if part is None else part_of(whole, part, flavors=flavor_terms())
-    is_part = accept and draft != whole
-    changes: dict[str, object] = {
-        "state": State.IN_PART if is_part else State.LIVE if accept else State.DECLINED,
-        "decided_by": actor,
-        "decided_at": now,
-        "decision_reason": reason[:500],
-    }
-    answer = waiting
-    if accept:
-        judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
-        reject_any((*judged.faults, *cap_faults(budget.workspace, draft.lines, now)))
-        if is_part:
-            draft = replace(draft, reason=reason)
-            answer = _write(budget, actor, draft, judged, now=now, answers=waiting.number)
-        else:
-            # The past is closed: what waited begins with its acceptance.
-            changes["valid_from"] = draft.valid_from
-    BudgetRevision.objects.filter(pk=waiting.pk).update(**changes)
-    if accept and draft.valid_until is not None:
-        remind_of_end(None, budget.workspace)
-    settle_budget(budget, now=now)
-    summary = f"{'accepted' if accept else 'declined'} request {waiting.number}"
+    is_part = draft != whole
     if is_part:
-        summary += f" in part, as revision {answer.number}: {summary_of(draft)}"
+        draft = replace(draft, reason=reason)
+    answer, summary = waiting, f"declined request {waiting.number}"
+    decision: dict[str, object] = {"state": State.DECLINED}
+    if accept:
+        answer, summary, decision = _accept(budget, actor, waiting, draft, now, is_part=is_part)
+    BudgetRevision.objects.filter(pk=waiting.pk).update(
+        **decision, decided_by=actor, decided_at=now, decision_reason=reason[:500]
+    )
+    if accept and draft.valid_until is not None:
+        remind_of_end(budget.workspace)
+    settle_budget(budget, now=now)
     close_budget(
         budget,
         actor,
@@ -205,6 +194,27 @@ def decide_request(
         before={"state": State.REQUESTED, "valid_from": waiting.valid_from.isoformat()},
     )
     return _fresh(answer)
+
+
+def _accept(
+    budget: Budget,
+    actor: User | None,
+    waiting: BudgetRevision,
+    draft: RevisionDraft,
+    now: datetime,
+    *,
+    is_part: bool,
+) -> tuple[BudgetRevision, str, dict[str, object]]:
+    """The revision that holds for a request, its summary, and what changes about the request."""
+    judged = judge_draft(budget.workspace, draft, roles=roles_for(None), now=now)
+    reject_any((*judged.faults, *cap_faults(budget.workspace, draft.lines, now)))
+    summary = f"accepted request {waiting.number}"
+    if not is_part:
+        # The past is closed: what waited begins with its acceptance.
+        return waiting, summary, {"state": State.LIVE, "valid_from": draft.valid_from}
+    answer = _write(budget, actor, draft, judged, now=now, answers=waiting.number)
+    summary += f" in part, as revision {answer.number}: {summary_of(draft)}"
+    return answer, summary, {"state": State.IN_PART}
 
 
 @transaction.atomic
@@ -296,7 +306,7 @@ def save_revision(
     )
     if revision.state == State.LIVE:
         if revision.valid_until is not None:
-            remind_of_end(None, budget.workspace)
+            remind_of_end(budget.workspace)
         settle_budget(budget, now=now)
         if revision.valid_from < now:
             mark_dirty(revision.valid_from)

@@ -28,10 +28,7 @@ from budgets.selectors.clock import utc_now
 from budgets.selectors.exports.rows import ExportRows, export_rows
 from budgets.selectors.roles import roles_of, visible_workspaces
 from budgets.services.alerts.webhooks import put_into_outbox
-from budgets.services.exports.plans import request_export
 from budgets.services.operations import advance_operation, finish_operation
-
-__all__ = ["remove_expired", "request_export", "run_exports", "spool_path"]
 
 log = structlog.stdlib.get_logger(__name__)
 MOST_ATTEMPTS = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -33,42 +32,21 @@ TOLERATION_KEYS = frozenset({"key", "operator", "value", "effect", "tolerationSe
 
 
 @by_admin
-def create_flavor(
-    actor: User | None,
-    *,
-    slug: str,
-    name: str,
-    resource_name: str = "nvidia.com/gpu",
-    node_labels: Mapping[str, str] | None = None,
-    node_taints: Sequence[Mapping[str, str]] | None = None,
-    tolerations: Sequence[Mapping[str, Any]] | None = None,
-    gpus_per_node: int = 8,
-    clock_start: str = Flavor.ClockStart.ADMITTED,
-    oversubscription_factor: Decimal = Decimal(1),
-    position: int = 0,
-) -> Flavor:
-    """Add a flavor; the slug is the ResourceFlavor's name and for ever."""
-    flavor = Flavor(
-        slug=slug,
-        name=name,
-        resource_name=resource_name,
-        node_labels=dict(node_labels or {}),
-        node_taints=[dict(taint) for taint in node_taints or ()],
-        tolerations=[dict(toleration) for toleration in tolerations or ()],
-        gpus_per_node=gpus_per_node,
-        clock_start=clock_start,
-        oversubscription_factor=oversubscription_factor,
-        position=position,
-    )
+def create_flavor(actor: User | None, /, *, slug: str, **fields: Any) -> Flavor:
+    """Add a flavor; the slug is the ResourceFlavor's name and for ever.
+
+    Args:
+        actor: A platform admin.
+        slug: Up to 40 characters.
+        **fields: Of :data:`EDITABLE`; all but the name have a default.
+    """
+    flavor = Flavor(slug=slug, **({"oversubscription_factor": Decimal(1)} | fields))
     faults = _shape_faults(flavor)
     if slug == HOST_FLAVOR:
-        faults.append(
-            Fault(
-                "slug", "reserved", "The slug host is kept for CPU and memory; choose another one."
-            )
-        )
+        words = "The slug host is kept for CPU and memory; choose another one."
+        faults.append(Fault("slug", "reserved", words))
     save_checked(flavor, also=faults)
-    FlavorClock.objects.create(flavor=flavor, clock_start=clock_start, valid_from=utc_now())
+    FlavorClock.objects.create(flavor=flavor, clock_start=flavor.clock_start, valid_from=utc_now())
     announce(Work.SYNC)
     audit(actor, "flavor.create", flavor, after=state_of(flavor, *EDITABLE))
     return flavor

@@ -29,12 +29,12 @@ from budgets.models import (
 )
 from budgets.models.base import dns_label
 from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
-from budgets.selectors import flavor_terms, fleet_timeline, free_rooms, told_to
-from budgets.selectors.budget.future import pool_split
+from budgets.selectors import fleet_timeline, told_to
+from budgets.selectors.budget.future import pool_splits
 from budgets.selectors.clock import utc_now
 from budgets.services.audit import audit, state_of
 from budgets.services.billing.discrepancies import end_discrepancies
-from budgets.services.budget.in_force import generations_follow, lock_pool, settle_pool
+from budgets.services.budget.in_force import accounts_of, generations_follow, lock_pool, settle_pool
 from budgets.services.guards import by_admin, lock_flavors, require_reason, roles_for, save_checked
 
 
@@ -261,10 +261,7 @@ def archive_pool(actor: User | None, *, pool: Pool, reason: str) -> Pool:
     """Put a pool away; its quota is gone from now on and its accounts draw on nothing."""
     require_reason(reason)
     row = lock_pool(pool.pk)
-    accounts = [share.account.slug for share in row.shares.select_related("account")]
-    if row.account is not None:
-        accounts.append(row.account.slug)
-    with generations_follow(*accounts):
+    with generations_follow(*accounts_of(row)):
         row.shares.all().delete()
         row.allocations.all().delete()
         row.in_force = {}
@@ -298,14 +295,8 @@ def _fit_faults(pool: Pool, flavor: Flavor, amount: PoolAmount, *, now: datetime
             after, account=pool.account.slug, flavor=flavor.slug, gpus=amount.gpus, field="gpus"
         )
     if not faults and amount.valid_from <= now:
-        split = pool_split(
-            flavor=flavor.slug,
-            gpus=amount.gpus,
-            rooms=free_rooms(now, flavors=[flavor.slug])[flavor.slug],
-            previous=dict(pool.allocations.filter(flavor=flavor).values_list("cluster", "gpus")),
-            terms=flavor_terms(),
-            field="gpus",
-        )
-        if split.fault is not None:
-            faults.append(split.fault)
+        parts = pool.allocations.filter(flavor=flavor).values_list("cluster", "gpus")
+        stood_on = {(flavor.slug, cluster): gpus for cluster, gpus in parts}
+        splits = pool_splits({flavor.slug: amount.gpus}, stood_on, now, field="gpus")
+        faults += [split.fault for split in splits.values() if split.fault is not None]
     return faults

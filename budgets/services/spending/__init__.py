@@ -10,4 +10,4 @@ from budgets.services.spending.rules import (
     mend_glass,
     remove_spend_rule,
 )
-from budgets.services.spending.settle import Settled, settle_spending, settle_workspace
+from budgets.services.spending.settle import settle_spending, settle_workspace

@@ -41,9 +41,9 @@ from budgets.models.reading import read_rows
 from budgets.selectors.usage.metered import held_intervals, metered_pools, metered_revisions
 from budgets.services.billing.corrections import FactWriter
 from budgets.services.usage.rows import rewrite_from
-from budgets.units import Period, utc_hour
+from budgets.units import HOUR, Period, utc_hour
 
-ONE_DAY, ONE_HOUR = timedelta(days=1), timedelta(hours=1)
+ONE_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _whole(total: _Total, window: Period) -> Period:
     """The UTC days, or hours, of a table that a window touches."""
     start = utc_hour(window.start)
     if total.time != "day":
-        return Period(start, max(window.end, start + ONE_HOUR))
+        return Period(start, max(window.end, start + HOUR))
     last = (window.end - timedelta(seconds=1)).replace(hour=0, minute=0, second=0)
     return Period(start.replace(hour=0), last + ONE_DAY)
 
@@ -308,14 +308,14 @@ def _overlaps(row: metering.Held | metering.KeyedSpan, window: Period) -> bool:
     return row.start < window.end and (row.end is None or row.end > window.start)
 
 
-def write_facts(facts: WindowFacts, *, now: datetime | None = None) -> tuple[int, int]:
+def write_facts(facts: WindowFacts) -> tuple[int, int]:
     """Write what differs from what stands, or of closed months corrections; totals with it.
 
     Returns:
         Rows of facts written, and deleted.
     """
     window = facts.window
-    writer = FactWriter(window, now=now)
+    writer = FactWriter(window)
     tables: tuple[tuple[Any, tuple[str, ...], tuple[str, ...], Rows], ...] = (
         (UsageRecord, ("workspace_id", "flavor_id"), STORED, facts.hours),
         (AccountUsage, ("account_id", "flavor_id"), COVER, facts.accounts),

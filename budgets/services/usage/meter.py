@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Min
@@ -55,19 +56,15 @@ def meter_usage(now: datetime | None = None) -> MeterSummary:
         MeteringError: What a day is worked out from contradicts itself; the same.
     """
     instant = now or utc_now()
-    first: datetime | None = None
-    end: datetime | None = None
-    written = removed = 0
-    while True:
-        done = _meter_round(instant)
-        if done is None:
-            break
-        first = first or done.start
-        end = done.end
-        written += done.written
-        removed += done.removed
+    rounds = list(iter(partial(_meter_round, instant), None))
+    first = rounds[0].start if rounds else None
     check_capacity(since=first, now=instant)
-    return MeterSummary(first, end, written, removed)
+    return MeterSummary(
+        first,
+        rounds[-1].end if rounds else None,
+        sum(done.written for done in rounds),
+        sum(done.removed for done in rounds),
+    )
 
 
 @uncollected

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
 
 from budgets.models import MonthOutlook, Workspace
-from budgets.selectors.alerts import month_window, workspace_outlook
+from budgets.selectors.alerts import month_window, shown, workspace_outlook
 from budgets.selectors.clock import utc_now
 from budgets.services.usage.rows import upsert
+
+AMOUNTS = ("spent", "expected", "low", "high")
 
 
 def refresh_outlooks(now: datetime | None = None) -> int:
@@ -32,10 +33,7 @@ def refresh_outlooks(now: datetime | None = None) -> int:
                 month_start=window.start,
                 month_end=window.end,
                 currency=currency,
-                spent=_cents(found.spent),
-                expected=_cents(found.expected),
-                low=_cents(found.low),
-                high=_cents(found.high),
+                **{name: shown(getattr(found, name)) for name in AMOUNTS},
                 days_known=found.days_known,
                 worked_out_at=instant,
             )
@@ -43,7 +41,3 @@ def refresh_outlooks(now: datetime | None = None) -> int:
     upsert(rows)
     MonthOutlook.objects.exclude(worked_out_at=instant).delete()
     return len(rows)
-
-
-def _cents(amount: float) -> Decimal:
-    return Decimal(amount).quantize(Decimal("0.01"))

@@ -19,15 +19,15 @@ from django.db.models import Q, QuerySet, Sum
 from budgets.intervals import Problem
 from budgets.metering import CapacityFact, QueueSample, lasting_mismatch
 from budgets.models import CapacityWatch, Discrepancy, Flavor, Interval, MeterState
-from budgets.selectors.billing.capacity import HOUR, capacity_facts, settled_hours, unmeasured_hours
+from budgets.models.reconciliation import UNSETTLED
+from budgets.selectors.billing.capacity import capacity_facts, settled_hours, unmeasured_hours
 from budgets.selectors.clock import utc_now
 from budgets.services.billing.discrepancies import (
-    UNSETTLED,
     clear_discrepancies,
     end_discrepancies,
     note_discrepancy,
 )
-from budgets.units import Period, utc_hour
+from budgets.units import HOUR, Period, utc_hour
 
 Kind = Discrepancy.Kind
 LATE = timedelta(minutes=15)
@@ -160,7 +160,8 @@ class QueueWatch:
         Returns:
             How many disagree.
         """
-        held = _held_now(self._cluster, at)
+        rows = _open_at(self._cluster, at).order_by().values_list("cluster_queue", "flavor")
+        held = {(queue, flavor): gpus for queue, flavor, gpus in rows.annotate(Sum("gpus"))}
         runs: dict[tuple[str, str], list[QueueSample]] = {}
         for sight in sights:
             place = sight.queue, sight.flavor
@@ -278,11 +279,6 @@ def _open_at(cluster: str, at: datetime) -> QuerySet[Interval]:
         cluster=cluster,
         start__lte=at,
     ).exclude(Q(state=Interval.State.SUPERSEDED) | Q(kind=Interval.Kind.MANAGER_WAIT))
-
-
-def _held_now(cluster: str, at: datetime) -> dict[tuple[str, str], int]:
-    rows = _open_at(cluster, at).order_by().values_list("cluster_queue", "flavor")
-    return {(queue, flavor): gpus for queue, flavor, gpus in rows.annotate(Sum("gpus"))}
 
 
 def _held_at(cluster: str, place: tuple[str, str], at: datetime) -> int:

@@ -50,15 +50,12 @@ def rewrite_rows(
     gone = [pk for place, (pk, _) in stored.items() if place not in wanted]
     for at in range(0, len(gone), BATCH):
         model._default_manager.filter(pk__in=gone[at : at + BATCH]).delete()
-    if stored:
-        fresh = [place + values for place, values in wanted.items() if place not in stored]
-        changed = [
-            place + values
-            for place, values in wanted.items()
-            if place in stored and stored[place][1] != values
-        ]
-    else:
-        fresh, changed = [place + values for place, values in wanted.items()], []
+    fresh = [place + values for place, values in wanted.items() if place not in stored]
+    changed = [
+        place + values
+        for place, values in wanted.items()
+        if place in stored and stored[place][1] != values
+    ]
     names = (*key, *amounts)
     write_rows(model, names, fresh, update=amounts, is_new=True)
     write_rows(model, names, changed, update=amounts)

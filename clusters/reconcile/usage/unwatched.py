@@ -23,7 +23,8 @@ from django.db.models.functions import Coalesce
 
 from budgets import intervals as ledger
 from budgets.models import Discrepancy, MeterState
-from budgets.services.billing.discrepancies import UNSETTLED, note_discrepancy
+from budgets.models.reconciliation import UNSETTLED
+from budgets.services.billing.discrepancies import note_discrepancy
 from clusters.documents import labels
 from clusters.documents.keys import Document, version_number, version_of
 from clusters.errors import ClusterError, Gone, NotFound
