@@ -58,12 +58,7 @@ class FleetLevel:
 
 def levels_at(timeline: FleetTimeline, instant: datetime) -> tuple[FleetLevel, ...]:
     """Promises against capacity of every known flavor at one instant."""
-    committed, own, platform, capacity = (
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-    )
+    committed, own, platform, capacity = (Counter[str]() for _ in range(4))
     for span in in_force_at(timeline.revisions, instant).values():
         for line in span.lines:
             committed[line.flavor] += line.committed
@@ -106,10 +101,8 @@ def check_fleet(
         At most one fault per flavor, for the instant of its largest excess, the first of equals.
     """
     worst: dict[str, FleetLevel] = {}
-    instants = set(edges(timeline, start=start, end=end))
-    if before is not None:
-        instants |= set(edges(before, start=start, end=end))
-    for instant in sorted(instants):
+    sides = (timeline,) if before is None else (timeline, before)
+    for instant in edges(*sides, start=start, end=end):
         stood = (
             {level.flavor: level.excess for level in levels_at(before, instant)} if before else {}
         )
@@ -163,9 +156,7 @@ def check_envelope(
         At most one reason per flavor and kind; empty means live.
     """
     found: dict[tuple[str, str], Fault] = {}
-    for instant in sorted(
-        {*edges(timeline, start=start, end=end), *edges(before, start=start, end=end)}
-    ):
+    for instant in edges(timeline, before, start=start, end=end):
         stood = _account_sums(before, account, instant)
         for key, gpus in _account_sums(timeline, account, instant).items():
             kind, flavor, _ = key

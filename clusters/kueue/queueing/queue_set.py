@@ -143,21 +143,19 @@ class QueueSet:
 
     def add(self, workload: Workload, *, now: datetime) -> bool:
         """Let a workload wait where its LocalQueue says; returns true when it was only parked."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
-        self._workloads.setdefault(local_queue, {})[workload.key] = workload
-        return self._route(workload, local_queue, now)
+        self._workloads.setdefault(workload.local_queue, {})[workload.key] = workload
+        return self._route(workload, now)
 
     def refresh(self, workload: Workload) -> None:
         """Replace a waiting workload by a version that does not change its place."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
-        self._workloads[local_queue][workload.key] = workload
+        self._workloads[workload.local_queue][workload.key] = workload
         name = self._queue_of.get(workload.key)
         if name is not None:
             self._queues[name].refresh(workload)
 
     def remove(self, workload: Workload, *, keeps_sticky: bool = False) -> None:
         """Let a workload go."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
+        local_queue = workload.local_queue
         members = self._workloads.get(local_queue)
         if members is None or members.pop(workload.key, None) is None:
             return
@@ -202,16 +200,16 @@ class QueueSet:
         for local_queue in sorted(local_queues):
             for workload in self._workloads.get(local_queue, {}).values():
                 self._unroute(workload.key)
-                self._route(workload, local_queue, now)
+                self._route(workload, now)
 
-    def _route(self, workload: Workload, local_queue: str, now: datetime) -> bool:
-        refusal = self._why_not(workload, local_queue)
+    def _route(self, workload: Workload, now: datetime) -> bool:
+        refusal = self._why_not(workload)
         if refusal is not None:
             self._unroute(workload.key)
             self._refusals[workload.key] = refusal
             return False
         self._refusals.pop(workload.key, None)
-        name = self._local_queues[local_queue].cluster_queue
+        name = self._local_queues[workload.local_queue].cluster_queue
         if self._queue_of.get(workload.key, name) != name:
             self._unroute(workload.key)
         self._queue_of[workload.key] = name
@@ -223,12 +221,12 @@ class QueueSet:
         if name is not None:
             self._queues[name].remove(key, keeps_sticky=keeps_sticky)
 
-    def _why_not(self, workload: Workload, local_queue: str) -> NotQueued | None:
+    def _why_not(self, workload: Workload) -> NotQueued | None:
         if workload.gated_by:
             return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
         if workload.refused:
             return NotQueued("Misconfigured", workload.refused)
-        spec = self._local_queues.get(local_queue)
+        spec = self._local_queues.get(workload.local_queue)
         if spec is None:
             return NotQueued("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")
         if spec.stop_policy is not StopPolicy.NONE:

@@ -293,11 +293,8 @@ class PendingQueue:
         lane.advertise(group, self._sequence)
 
     def _sticky_item(self) -> QueueItem | None:
-        item = self._items.get(self._sticky) if self._is_best_effort else None
-        if item is None:
-            return None
-        group = self._group_of(item)
-        return item if group is not None and item.key in group.active.members else None
+        is_first = self._is_best_effort and self.is_active(self._sticky)
+        return self._items[self._sticky] if is_first else None
 
     def _first(self) -> QueueItem | None:
         """The head: the preemptor, else the first; where usage orders, of who used least."""

@@ -16,7 +16,7 @@ from clusters.kueue.topology.balanced import balanced_domains
 from clusters.kueue.topology.need import Conditions, NoPlacement, PodSetNeed
 from clusters.kueue.topology.nodes import PODS, Amounts, Exclusions, PodNeeds
 from clusters.kueue.topology.search import Search
-from clusters.kueue.topology.tree import Domain, Leaf, TopologyTree, count_in
+from clusters.kueue.topology.tree import Domain, Leaf, TopologyTree, count_in, subtract_amounts
 from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.topology_request import TopologyRequest
 from clusters.kueue.workload.workloads import PodShape
@@ -354,6 +354,5 @@ def _belongs(values: Sequence[str], within: str) -> bool:
 
 def _less(rest: Amounts, extra: Amounts) -> dict[str, int]:
     result = dict(rest)
-    for name, amount in extra.items():
-        result[name] = result.get(name, 0) - amount
+    subtract_amounts(result, extra)
     return result
