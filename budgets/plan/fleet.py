@@ -162,7 +162,7 @@ def check_envelope(
             kind, flavor, _ = key
             limits = timeline.envelopes.get((account, flavor), EnvelopeLimits())
             limit = limits.committed if kind == "committed" else limits.ceiling
-            if gpus <= limit or gpus <= stood.get(key, 0) or (kind, flavor) in found:
+            if gpus <= limit or gpus <= stood[key] or (kind, flavor) in found:
                 continue
             prefix = (fields or {}).get(flavor, f"flavors.{flavor}")
             words = _over_envelope(kind, name_of(flavor, timeline.flavors), gpus, limit)
@@ -222,7 +222,7 @@ def rooms(
     for flavor in flavors:
         own = {"before": own_before.get(flavor, 0), "after": own_after.get(flavor, 0)}
         terms = after.envelopes.get((account, flavor), EnvelopeLimits())
-        others = sums.get(("committed", flavor, ""), 0) - own["after"]
+        others = sums["committed", flavor, ""] - own["after"]
         found.append(Room("envelope", flavor, terms.committed, others, **own))
         level = levels.get(flavor)
         if level is not None:
@@ -255,15 +255,14 @@ def check_pool_envelope(
 
 def _account_sums(
     timeline: FleetTimeline, account: str, instant: datetime
-) -> dict[tuple[str, str, str], int]:
+) -> Counter[tuple[str, str, str]]:
     """(kind, flavor, namespace) -> GPUs; the committed sum has no namespace."""
-    sums: dict[tuple[str, str, str], int] = {}
+    sums = Counter[tuple[str, str, str]]()
     for span in in_force_at(timeline.revisions, instant).values():
         if span.account != account:
             continue
         for line in span.lines:
-            key = ("committed", line.flavor, "")
-            sums[key] = sums.get(key, 0) + line.committed
+            sums["committed", line.flavor, ""] += line.committed
             sums["ceiling", line.flavor, span.namespace] = line.ceiling
     return sums
 

@@ -182,7 +182,8 @@ def _runtime_class(document: Document) -> tuple[str, Document | None]:
 
 
 def _pod(document: Document) -> tuple[str, PodUse]:
-    return key_of(document), parse_pod(document)
+    use = parse_pod(document)
+    return use.key, use
 
 
 def _priority_class(document: Document) -> tuple[str, int]:

@@ -79,10 +79,6 @@ def happen(replay: Replay, event: Mapping[str, Any]) -> None:
         _EVENTS[what](replay, event[what])
 
 
-def _arrive(replay: Replay, documents: Iterable[Mapping[str, Any]]) -> None:
-    take_in(replay, documents, kind="Workload")
-
-
 def _finish(replay: Replay, names: Iterable[str]) -> None:
     for name in names:
         key = f"{NAMESPACE}/{name}"
@@ -145,8 +141,8 @@ def _tick(replay: Replay, detail: object) -> None:
 
 
 _EVENTS: Final[Mapping[str, Callable[[Replay, Any], None]]] = {
-    "arrive": _arrive,
-    "given": _arrive,
+    "arrive": _set("Workload"),
+    "given": _set("Workload"),
     "finish": _finish,
     "checksReady": _checks_ready,
     "scaleDown": _scale_down,
