@@ -198,13 +198,15 @@ class QueueSet:
                 self._route(workload, now)
 
     def _route(self, workload: Workload, now: datetime) -> bool:
-        refusal = self._why_not(workload)
+        spec = self.local_queues.get(workload.local_queue)
+        refusal = self._why_not(workload, spec)
         if refusal is not None:
             self._unroute(workload.key)
             self._refusals[workload.key] = refusal
             return False
         self._refusals.pop(workload.key, None)
-        name = self.local_queues[workload.local_queue].cluster_queue
+        assert spec is not None
+        name = spec.cluster_queue
         if self._queue_of.get(workload.key, name) != name:
             self._unroute(workload.key)
         self._queue_of[workload.key] = name
@@ -216,12 +218,11 @@ class QueueSet:
         if name is not None:
             self._queues[name].remove(key, keeps_sticky=keeps_sticky)
 
-    def _why_not(self, workload: Workload) -> NotQueued | None:
+    def _why_not(self, workload: Workload, spec: LocalQueueSpec | None) -> NotQueued | None:
         if workload.gated_by:
             return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
         if workload.refused:
             return NotQueued("Misconfigured", workload.refused)
-        spec = self.local_queues.get(workload.local_queue)
         if spec is None:
             return NotQueued("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")
         if spec.stop_policy is not StopPolicy.NONE:
