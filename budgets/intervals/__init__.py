@@ -5,11 +5,10 @@ Pure: no Django, no Kubernetes client, no clock, no I/O. Source: spec money, sec
 
 from __future__ import annotations
 
-from budgets.intervals.build import NATURAL_KEY, IntervalChanges, changes, intervals
+from budgets.intervals.build import changes, intervals
 from budgets.intervals.documents import (
     AFTER_GAP,
     COMPLETED_AT,
-    GPU_RESOURCES,
     BadDocument,
     Read,
     digest_of,
@@ -23,7 +22,6 @@ from budgets.intervals.model import (
     ClockStart,
     Condition,
     EventType,
-    History,
     Interval,
     IntervalKind,
     IntervalState,

@@ -214,11 +214,12 @@ def _fixed_facts(
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owner = _controller(metadata.get("ownerReferences") or [])
     is_variant = owner.get("kind") == "Workload"
+    deleting = metadata.get("deletionTimestamp")
     return WorkloadFacts(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
         created_at=_time(metadata.get("creationTimestamp"), field="creationTimestamp"),
-        deleting_since=_time_or_none(metadata.get("deletionTimestamp"), field="deletionTimestamp"),
+        deleting_since=None if deleting is None else _time(deleting, field="deletionTimestamp"),
         queue=spec.get("queueName", ""),
         priority=int(spec.get("priority") or 0),
         job_kind=owner.get("kind", ""),
@@ -279,20 +280,14 @@ def _assignments(admission: Document, gpu_resources: Collection[str]) -> tuple[A
 def _pod_gpus(pod_set: Document, gpu_resources: Collection[str]) -> int:
     """Devices of one pod: Σ containers, or the largest init container when that is more."""
     pod = ((pod_set.get("template") or {}).get("spec")) or {}
+    containers, inits = pod.get("containers") or [], pod.get("initContainers") or []
+    beside = [row for row in inits if row.get("restartPolicy") == "Always"]
+    starters = [row for row in inits if row.get("restartPolicy") != "Always"]
     together = 0
     for resource in gpu_resources:
-        running = [_request(row, resource) for row in pod.get("containers") or []]
-        beside = [
-            _request(row, resource)
-            for row in pod.get("initContainers") or []
-            if row.get("restartPolicy") == "Always"
-        ]
-        starting = [
-            _request(row, resource)
-            for row in pod.get("initContainers") or []
-            if row.get("restartPolicy") != "Always"
-        ]
-        together += max(sum(running) + sum(beside), max(starting, default=0))
+        running = sum(_request(row, resource) for row in [*containers, *beside])
+        starting = max((_request(row, resource) for row in starters), default=0)
+        together += max(running, starting)
     return together
 
 
@@ -344,10 +339,6 @@ def _reclaimable(part: Raw) -> tuple[tuple[str, int], ...]:
 def _evictions(part: Raw) -> int:
     rows = (decode(part) or {}).get("evictions") or []
     return min(MOST_COUNTED_GPUS, sum(int(row.get("count") or 0) for row in rows))
-
-
-def _time_or_none(text: Any, *, field: str) -> datetime | None:
-    return None if text is None else _time(text, field=field)
 
 
 def _time(text: Any, *, field: str) -> datetime:

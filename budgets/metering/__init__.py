@@ -8,7 +8,6 @@ from __future__ import annotations
 from budgets.metering.advice import FloorAdvice, advise_floor
 from budgets.metering.capacity import CapacityFact, CapacitySample, capacity_parts
 from budgets.metering.checks import (
-    MOST_SAMPLES,
     KeyedSpan,
     QueueSample,
     identity_faults,
@@ -17,7 +16,6 @@ from budgets.metering.checks import (
 )
 from budgets.metering.meter import MeteringError, meter
 from budgets.metering.model import (
-    AccountFact,
     AccountPool,
     Floor,
     Held,
@@ -27,6 +25,4 @@ from budgets.metering.model import (
     Revision,
     SharedPool,
     Usage,
-    WorkloadFact,
 )
-from budgets.metering.waterfall import POLICY

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from budgets.metering.model import Held
 
-POLICY = "waterfall/1"
 Key = tuple[int, str, str, int]
 """(admitted, uid, cluster, place in the input): the order in which workloads fill a floor."""
 

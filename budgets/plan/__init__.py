@@ -27,8 +27,8 @@ from budgets.plan.fleet import (
     levels_at,
     rooms,
 )
-from budgets.plan.quota import changed_subjects, plan_quota, share_of, trying_order
-from budgets.plan.reach import ImpactRow, Reach, impact, largest_job, reach
+from budgets.plan.quota import changed_subjects, plan_quota, trying_order
+from budgets.plan.reach import ImpactRow, Reach, impact, reach
 from budgets.plan.split import Split, SplitRequest, split_line
 from budgets.plan.timeline import (
     DatedGpus,
@@ -39,7 +39,6 @@ from budgets.plan.timeline import (
     capacity_at,
     edges,
     in_force_at,
-    window_holds,
 )
 from budgets.plan.words import (
     HOST_FLAVOR,

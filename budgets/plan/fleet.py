@@ -58,12 +58,7 @@ class FleetLevel:
 
 def levels_at(timeline: FleetTimeline, instant: datetime) -> tuple[FleetLevel, ...]:
     """Promises against capacity of every known flavor at one instant."""
-    committed, own, platform, capacity = (
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-    )
+    committed, own, platform, capacity = (Counter[str]() for _ in range(4))
     for span in in_force_at(timeline.revisions, instant).values():
         for line in span.lines:
             committed[line.flavor] += line.committed
@@ -106,10 +101,8 @@ def check_fleet(
         At most one fault per flavor, for the instant of its largest excess, the first of equals.
     """
     worst: dict[str, FleetLevel] = {}
-    instants = set(edges(timeline, start=start, end=end))
-    if before is not None:
-        instants |= set(edges(before, start=start, end=end))
-    for instant in sorted(instants):
+    sides = (timeline,) if before is None else (timeline, before)
+    for instant in edges(*sides, start=start, end=end):
         stood = (
             {level.flavor: level.excess for level in levels_at(before, instant)} if before else {}
         )
@@ -163,15 +156,13 @@ def check_envelope(
         At most one reason per flavor and kind; empty means live.
     """
     found: dict[tuple[str, str], Fault] = {}
-    for instant in sorted(
-        {*edges(timeline, start=start, end=end), *edges(before, start=start, end=end)}
-    ):
+    for instant in edges(timeline, before, start=start, end=end):
         stood = _account_sums(before, account, instant)
         for key, gpus in _account_sums(timeline, account, instant).items():
             kind, flavor, _ = key
             limits = timeline.envelopes.get((account, flavor), EnvelopeLimits())
             limit = limits.committed if kind == "committed" else limits.ceiling
-            if gpus <= limit or gpus <= stood.get(key, 0) or (kind, flavor) in found:
+            if gpus <= limit or gpus <= stood[key] or (kind, flavor) in found:
                 continue
             prefix = (fields or {}).get(flavor, f"flavors.{flavor}")
             words = _over_envelope(kind, name_of(flavor, timeline.flavors), gpus, limit)
@@ -231,7 +222,7 @@ def rooms(
     for flavor in flavors:
         own = {"before": own_before.get(flavor, 0), "after": own_after.get(flavor, 0)}
         terms = after.envelopes.get((account, flavor), EnvelopeLimits())
-        others = sums.get(("committed", flavor, ""), 0) - own["after"]
+        others = sums["committed", flavor, ""] - own["after"]
         found.append(Room("envelope", flavor, terms.committed, others, **own))
         level = levels.get(flavor)
         if level is not None:
@@ -264,15 +255,14 @@ def check_pool_envelope(
 
 def _account_sums(
     timeline: FleetTimeline, account: str, instant: datetime
-) -> dict[tuple[str, str, str], int]:
+) -> Counter[tuple[str, str, str]]:
     """(kind, flavor, namespace) -> GPUs; the committed sum has no namespace."""
-    sums: dict[tuple[str, str, str], int] = {}
+    sums = Counter[tuple[str, str, str]]()
     for span in in_force_at(timeline.revisions, instant).values():
         if span.account != account:
             continue
         for line in span.lines:
-            key = ("committed", line.flavor, "")
-            sums[key] = sums.get(key, 0) + line.committed
+            sums["committed", line.flavor, ""] += line.committed
             sums["ceiling", line.flavor, span.namespace] = line.ceiling
     return sums
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 from budgets.plan.words import (
@@ -38,12 +39,14 @@ def plan_quota(promises: Promises, place: ClusterPlace) -> QuotaPlan:
         the queues. A worker has every queue, also with 0.
     """
     parents = {account: pool for pool in promises.pools for account in pool.shares}
-    pairs = _subtree_flavors(promises.workspaces)
+    below = defaultdict[str, set[str]](set)
+    for workspace in promises.workspaces:
+        below[workspace.account].update(line.flavor for line in workspace.lines)
     cohorts = [
         _pool_cohort(pool, place) for pool in sorted(promises.pools, key=lambda pool: pool.name)
     ]
     for account in sorted(promises.accounts, key=lambda account: account.name):
-        flavors = pairs.get(account.name, set()) | set(account.pool)
+        flavors = below[account.name].union(account.pool)
         cohorts.append(_account_cohort(account, flavors, parents.get(account.name), place))
     queues = [
         _queue(workspace, place)
@@ -131,14 +134,6 @@ def _contents(promises: Promises) -> Mapping[str, object]:
 def _held_parts(split: Mapping[tuple[str, str], object]) -> frozenset[object]:
     """Parts of a split that are not nothing: 0 and absent mean the same."""
     return frozenset((key, part) for key, part in split.items() if part not in (0, (0, 0)))
-
-
-def _subtree_flavors(workspaces: Iterable[WorkspacePromise]) -> dict[str, set[str]]:
-    pairs: dict[str, set[str]] = {}
-    for workspace in workspaces:
-        found = pairs.setdefault(workspace.account, set())
-        found.update(line.flavor for line in workspace.lines)
-    return pairs
 
 
 def _flavor(spec: FlavorPromise, place: ClusterPlace) -> FlavorPromise:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -100,11 +101,6 @@ def reach(promises: Promises, namespace: str) -> tuple[Reach, ...]:
     return tuple(found)
 
 
-def largest_job(promises: Promises, namespace: str) -> int:
-    """Most GPUs of one pod set: one flavor per resource group, on one worker."""
-    return max((entry.largest_job for entry in reach(promises, namespace)), default=0)
-
-
 def impact(before: Promises, after: Promises) -> tuple[ImpactRow, ...]:
     """List who can borrow more or less after a change, per flavor and cluster.
 
@@ -153,7 +149,7 @@ class _Sources:
     """Sums that every line asks for: lent per account, pools, shares; on one cluster or in all."""
 
     def __init__(self, promises: Promises) -> None:
-        self._lent: dict[tuple[str, str, str], int] = {}
+        self._lent = Counter[tuple[str, str, str]]()
         self._parents: dict[str, PoolPromise] = {
             account: pool for pool in promises.pools for account in pool.shares
         }
@@ -161,9 +157,9 @@ class _Sources:
         found: set[str] = set()
         for workspace in promises.workspaces:
             for line in workspace.lines:
-                self._add(workspace.account, line.flavor, "", line.lendable)
+                self._lent[workspace.account, line.flavor, ""] += line.lendable
             for (flavor, worker), (_, lendable) in workspace.split.items():
-                self._add(workspace.account, flavor, worker, lendable)
+                self._lent[workspace.account, flavor, worker] += lendable
                 found.add(worker)
         splits: list[Mapping[tuple[str, str], int]] = [
             *(account.pool_split for account in promises.accounts),
@@ -171,10 +167,6 @@ class _Sources:
         ]
         found |= {worker for split in splits for _, worker in split}
         self.workers = tuple(sorted(found))
-
-    def _add(self, account: str, flavor: str, cluster: str, lendable: int) -> None:
-        key = (account, flavor, cluster)
-        self._lent[key] = self._lent.get(key, 0) + lendable
 
     def of(self, workspace: WorkspacePromise, flavor: str, *, cluster: str) -> tuple[int, int, int]:
         """GPUs from the account's pool, from its other workspaces, from a platform pool."""
@@ -185,7 +177,7 @@ class _Sources:
             if cluster
             else sum(line.lendable for line in workspace.lines if line.flavor == flavor)
         )
-        others = self._lent.get((workspace.account, flavor, cluster), 0) - own
+        others = self._lent[workspace.account, flavor, cluster] - own
         parent = self._parents.get(workspace.account)
         platform = 0
         if parent is not None:

@@ -89,21 +89,18 @@ def window_holds(*, valid_from: datetime, valid_until: datetime | None, instant:
     return valid_from <= instant and (valid_until is None or instant < valid_until)
 
 
-def edges(
-    timeline: FleetTimeline, *, start: datetime, end: datetime | None
-) -> tuple[datetime, ...]:
+def edges(*timelines: FleetTimeline, start: datetime, end: datetime | None) -> tuple[datetime, ...]:
     """Instants of ``[start, end)`` at which something may change, ``start`` first, sorted."""
-    dated: list[DatedGpus | RevisionSpan] = [
-        *timeline.capacities,
-        *timeline.pool_amounts,
-        *timeline.revisions,
-    ]
-    found = {start}
-    for span in dated:
-        for instant in (span.valid_from, span.valid_until):
-            if instant is not None and start < instant and (end is None or instant < end):
-                found.add(instant)
-    return tuple(sorted(found))
+    dated: list[DatedGpus | RevisionSpan] = []
+    for known in timelines:
+        dated += [*known.capacities, *known.pool_amounts, *known.revisions]
+    found = {
+        instant
+        for span in dated
+        for instant in (span.valid_from, span.valid_until)
+        if instant is not None and start < instant and (end is None or instant < end)
+    }
+    return (start, *sorted(found))
 
 
 def amounts_at(spans: Iterable[DatedGpus], instant: datetime) -> dict[tuple[str, str], int]:

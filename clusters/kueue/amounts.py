@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import ROUND_UP, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 UNLIMITED: Final = 2**63 - 1
 _LOWEST: Final = -(2**63)
@@ -20,13 +20,13 @@ _LONGEST: Final = 1000
 _CPU: Final = "cpu"
 _BINARY_RESOURCES: Final = frozenset({"memory", "ephemeral-storage", "storage"})
 _BINARY_STEPS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMAL_STEPS: Final = ("", "k", "M", "G", "T", "P", "E")
+DECIMAL_STEPS: Final = ("", "k", "M", "G", "T", "P", "E")
 _FACTORS: Final[Mapping[str, Decimal]] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
     "m": Decimal("1e-3"),
     "": Decimal(1),
-    **{step: Decimal(1000**power) for power, step in enumerate(_DECIMAL_STEPS) if step},
+    **{step: Decimal(1000**power) for power, step in enumerate(DECIMAL_STEPS) if step},
     **{step: Decimal(1024**power) for power, step in enumerate(_BINARY_STEPS) if step},
 }
 
@@ -40,6 +40,7 @@ class FlavorResource(NamedTuple):
 
 Requests: TypeAlias = Mapping[str, int]
 Usage: TypeAlias = Mapping[FlavorResource, int]
+_Key = TypeVar("_Key")
 
 
 def add(amount: int, other: int) -> int:
@@ -117,14 +118,15 @@ def format_amount(amount: int, resource: str) -> str:
     if resource == _CPU:
         if amount % 1000:
             return f"{amount}m"
-        return _with_suffix(amount // 1000, 1000, _DECIMAL_STEPS)
+        return with_suffix(amount // 1000, 1000, DECIMAL_STEPS)
     binary = resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
     if binary and abs(amount) >= 1024:
-        return _with_suffix(amount, 1024, _BINARY_STEPS)
-    return _with_suffix(amount, 1000, _DECIMAL_STEPS)
+        return with_suffix(amount, 1024, _BINARY_STEPS)
+    return with_suffix(amount, 1000, DECIMAL_STEPS)
 
 
-def _with_suffix(amount: int, base: int, steps: tuple[str, ...]) -> str:
+def with_suffix(amount: int, base: int, steps: tuple[str, ...]) -> str:
+    """An amount in the largest step, each ``base`` of the one before, in which it is whole."""
     step = 0
     while amount and amount % base == 0 and step < len(steps) - 1:
         amount //= base
@@ -141,7 +143,7 @@ def visiting_rank(resource: str) -> int:
     return value
 
 
-def add_usage(total: dict[FlavorResource, int], extra: Usage) -> None:
+def add_usage(total: dict[_Key, int], extra: Mapping[_Key, int]) -> None:
     """Add ``extra`` to ``total`` in place."""
     for key, amount in extra.items():
         total[key] = add(total.get(key, 0), amount)

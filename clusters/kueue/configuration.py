@@ -156,7 +156,7 @@ class Configuration:
             ValueError: an enum value is unknown, a duration malformed, a weight negative.
         """
         source = document or {}
-        resources = source.get("resources") or {}
+        resources, integrations = source.get("resources") or {}, source.get("integrations") or {}
         requeuing = (source.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}
         gates = _gates(source.get("featureGates") or {})
         by_usage = source.get("admissionFairSharing") if gates.admission_fair_sharing else None
@@ -170,12 +170,8 @@ class Configuration:
             blocks_admission=(source.get("waitForPodsReady") or {}).get("blockAdmission") is True,
             pods_ready=_pods_ready(source),
             gates=gates,
-            copied_labels=_copied_labels(source.get("integrations") or {}),
+            copied_labels=tuple(map(str, integrations.get("labelKeysToCopy") or ())),
         )
-
-
-def _copied_labels(section: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(key) for key in section.get("labelKeysToCopy") or ())
 
 
 def _strategies(section: Mapping[str, Any] | None) -> tuple[FairStrategy, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from budgets.plan import impact, largest_job, reach
+from budgets.plan import impact, reach
 from tests.builders import line, promises
 
 
@@ -66,7 +66,7 @@ def test_largest_job_is_what_one_worker_can_give():
         .build()
     )
     assert reach(built, "acme-vision")[0].reachable == 40
-    assert largest_job(built, "acme-vision") == 24
+    assert [entry.largest_job for entry in reach(built, "acme-vision")] == [24]
 
 
 def test_largest_job_does_not_borrow_where_the_ceiling_is_the_floor():
@@ -76,7 +76,7 @@ def test_largest_job_does_not_borrow_where_the_ceiling_is_the_floor():
         .workspace("acme", "v", line("h100", 16), split={("h100", "west"): (16, 16)})
         .build()
     )
-    assert largest_job(built, "acme-v") == 16
+    assert [entry.largest_job for entry in reach(built, "acme-v")] == [16]
 
 
 def test_impact_says_who_loses_borrowable_capacity_and_where():

@@ -366,7 +366,8 @@ def test_a_further_dispatcher_is_one_row(monkeypatch):
     row = Dispatcher("backwards", backwards, Pace(step=2), is_ours=True)
     monkeypatch.setitem(DISPATCHERS, "example.org/backwards", row)
     chosen = settings("example.org/backwards", incrementalDispatcherConfig={"timeout": "1m"})
-    assert (chosen.words, chosen.is_in_rounds, chosen.round_s) == ("backwards", True, 60)
+    assert (chosen.words, chosen.round_length) == ("backwards", timedelta(minutes=1))
+    assert chosen.in_force.pace is not None
     assert chosen.nominate(waiting("a", "b", "c")).clusters == ("c", "b")
     with pytest.raises(ValueError, match=r"cheapest-fit, example\.org/backwards"):
         settings(ALL_AT_ONCE, incrementalDispatcherConfig={"stepSize": 2})

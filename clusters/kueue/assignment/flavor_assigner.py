@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
-from clusters.kueue.amounts import FlavorResource, add, format_amount, subtract, visiting_rank
+from clusters.kueue.amounts import (
+    FlavorResource,
+    add,
+    add_usage,
+    format_amount,
+    subtract,
+    visiting_rank,
+)
 from clusters.kueue.assignment.outcome import (
     Assignment,
     FlavorAttempt,
@@ -35,10 +42,10 @@ from clusters.kueue.quota.specifications import (
     ResourceGroup,
 )
 from clusters.kueue.quota.tree import ClusterQueueState
+from clusters.kueue.topology.nodes import PODS
 from clusters.kueue.workload.matching import matches_nodes, untolerated_taint
 from clusters.kueue.workload.workloads import PodSet, PodSetHold, PodShape, Workload, scaled
 
-PODS: Final = "pods"
 _Rank = tuple[int, int, int]
 _BEST: Final = (FlavorMode.FIT, FlavorMode.FIT, FlavorMode.FIT)
 _WORST: Final = (-1, 0, 0)
@@ -144,8 +151,7 @@ class FlavorAssigner:
     def _assign_group(self, task: _Task) -> bool:
         total: dict[str, int] = {}
         for _, item in task.members:
-            for name, amount in item.requests.items():
-                total[name] = add(total.get(name, 0), amount)
+            add_usage(total, item.requests)
         # A second pass keeps the flavors of the first.
         found: dict[str, FlavorChoice] = {}
         done = {name for _, item in task.members for name in item.choices}

@@ -28,7 +28,7 @@ from clusters.kueue.topology.need import Assumed, Conditions, NoPlacement, PodSe
 from clusters.kueue.topology.placer import Placer
 from clusters.kueue.topology.places import Places
 from clusters.kueue.topology.replacement import replaced_placement
-from clusters.kueue.topology.tree import PlacedUse, placed_uses, total_of
+from clusters.kueue.topology.tree import PlacedUse, add_amounts, placed_uses, total_of
 from clusters.kueue.workload.placement import Placement
 from clusters.kueue.workload.workloads import PodSet, PodSetHold, Workload, scaled
 
@@ -320,9 +320,7 @@ def _search_flavor(
 def _assume(conditions: Conditions, need: PodSetNeed, placement: Placement) -> None:
     """Let a placement count for the pod sets that follow."""
     for use in placed_uses(placement, flavor=need.flavor, requests=need.requests):
-        total = conditions.assumed.setdefault(use.domain, {})
-        for name, amount in use.total.items():
-            total[name] = total.get(name, 0) + amount
+        add_amounts(conditions.assumed.setdefault(use.domain, {}), use.total)
 
 
 def _leader_and_workers(group: Sequence[PodSetNeed]) -> tuple[PodSetNeed | None, PodSetNeed]:

@@ -250,15 +250,14 @@ class Engine:
             entry.reason = "Misconfigured"
             entry.message = "workload namespace doesn't match ClusterQueue selector"
             entry.requeue_reason = RequeueReason.NAMESPACE_MISMATCH
-        elif problem := workload.resource_problem() or self._unfollowed(entry):
+        elif problem := workload.resource_problem() or unfollowed(
+            workload, queue=queue, configuration=self.configuration
+        ):
             entry.reason = "Misconfigured"
             entry.message = problem
         else:
             entry.is_refused = False
         return entry
-
-    def _unfollowed(self, entry: Entry) -> str:
-        return unfollowed(entry.workload, queue=entry.queue, configuration=self.configuration)
 
     def _admit(self, entry: Entry, now: datetime) -> Admit:
         queue, assignment, workload = entry.queue, entry.assignment, entry.workload

@@ -2,18 +2,19 @@
 
 Level-triggered: a document that says nothing new changes nothing. Each document is read whole
 before anything changes: one that cannot be read leaves everything as it was.
+
+Source: of topologies, nodes and pods, Kueue pkg/controller/tas, v0.19.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from clusters.documents import labels
 from clusters.documents.keys import Document, key_of
 from clusters.kueue.cycle.cluster_state import ClusterState
-from clusters.kueue.cycle.topology_feed import set_node, set_pod, set_topology
 from clusters.kueue.quota.specifications import (
     LocalQueueSpec,
     parse_check,
@@ -23,12 +24,16 @@ from clusters.kueue.quota.specifications import (
     parse_local_queue,
 )
 from clusters.kueue.quota.usage_ledger import QueueShare, parse_share
-from clusters.kueue.topology.nodes import parse_node, parse_pod, parse_topology
+from clusters.kueue.topology.nodes import NodeSpec, PodUse, parse_node, parse_pod, parse_topology
 from clusters.kueue.workload.requests import parse_bounds
 
 
 class UnreadableDocument(ValueError):
     """A document that no API server of this version would have let in; it changed nothing."""
+
+
+_Put: TypeAlias = Callable[[str, Any, datetime], None]
+"""Takes in what an object of some name says."""
 
 
 class _Kind(NamedTuple):
@@ -44,10 +49,17 @@ class Intake:
 
     def __init__(self, state: ClusterState) -> None:
         queues, around = state.queues, state.surroundings
+        activity = {"changed": state.activity_changed, "gone": state.activity_changed}
 
-        def reshape(has_changed: bool, now: datetime) -> None:
-            if has_changed:
-                state.surroundings_changed(now)
+        def reshaping(put: Callable[[str, Any], bool]) -> _Put:
+            def reshape(key: str, value: Any, now: datetime) -> None:
+                if put(key, value):
+                    state.surroundings_changed(now)
+
+            return reshape
+
+        def placing(put: Callable[[ClusterState, str, Any], None]) -> _Put:
+            return lambda key, value, now: put(state, key, value)
 
         def set_local_queue(read: tuple[LocalQueueSpec, QueueShare], now: datetime) -> None:
             spec, share = read
@@ -59,18 +71,8 @@ class Intake:
             queues.delete_local_queue(key, now=now)
 
         self._kinds: Mapping[str, _Kind] = {
-            "ResourceFlavor": _noted(
-                _named(parse_flavor),
-                state.snapshot.flavors,
-                changed=state.activity_changed,
-                gone=state.activity_changed,
-            ),
-            "AdmissionCheck": _noted(
-                _named(parse_check),
-                state.checks,
-                changed=state.activity_changed,
-                gone=state.activity_changed,
-            ),
+            "ResourceFlavor": _noted(_named(parse_flavor), state.snapshot.flavors, **activity),
+            "AdmissionCheck": _noted(_named(parse_check), state.checks, **activity),
             "Cohort": _Kind(
                 parse_cohort,
                 lambda spec, now: state.set_cohort(spec),
@@ -82,37 +84,13 @@ class Intake:
                 lambda key, now: state.delete_queue(key, now=now),
             ),
             "Namespace": _noted(_namespace, state.namespaces, changed=state.wake_all),
-            "LimitRange": _Kind(
-                _limit_range,
-                lambda read, now: reshape(around.set_limit_range(*read), now),
-                lambda key, now: reshape(around.set_limit_range(key, None), now),
-            ),
-            "RuntimeClass": _Kind(
-                _runtime_class,
-                lambda read, now: reshape(around.set_overhead(*read), now),
-                lambda key, now: reshape(around.set_overhead(key, None), now),
-            ),
-            "Topology": _Kind(
-                parse_topology,
-                lambda read, now: set_topology(state, *read),
-                lambda key, now: set_topology(state, key, None),
-            ),
-            "Node": _Kind(
-                parse_node,
-                lambda spec, now: set_node(state, spec.name, spec),
-                lambda key, now: set_node(state, key, None),
-            ),
-            "Pod": _Kind(
-                parse_pod,
-                lambda use, now: set_pod(state, use.key, use),
-                lambda key, now: set_pod(state, key, None),
-            ),
+            "LimitRange": _replaced(_limit_range, reshaping(around.set_limit_range)),
+            "RuntimeClass": _replaced(_runtime_class, reshaping(around.set_overhead)),
+            "Topology": _replaced(parse_topology, placing(_set_topology)),
+            "Node": _replaced(_named(parse_node), placing(_set_node)),
+            "Pod": _replaced(_pod, placing(_set_pod)),
             "WorkloadPriorityClass": _noted(_priority_class, state.priority_classes),
-            "LocalQueue": _Kind(
-                _local_queue,
-                set_local_queue,
-                delete_local_queue,
-            ),
+            "LocalQueue": _Kind(_local_queue, set_local_queue, delete_local_queue),
             "Workload": _Kind(
                 state.read_workload,
                 lambda workload, now: state.set_workload(workload, now=now),
@@ -175,6 +153,15 @@ def _named(parse: Callable[[Document], Any]) -> Callable[[Document], tuple[str, 
     return read
 
 
+def _replaced(read: Callable[[Document], tuple[str, Any]], put: _Put) -> _Kind:
+    """Objects of which one value each is put in place by name, ``None`` for one that is gone."""
+    return _Kind(
+        read,
+        lambda found, now: put(found[0], found[1], now),
+        lambda key, now: put(key, None, now),
+    )
+
+
 def _namespace(document: Document) -> tuple[str, dict[str, str]]:
     metadata = document["metadata"]
     name = metadata["name"]
@@ -194,5 +181,41 @@ def _runtime_class(document: Document) -> tuple[str, Document | None]:
     return document["metadata"]["name"], (document.get("overhead") or {}).get("podFixed")
 
 
+def _pod(document: Document) -> tuple[str, PodUse]:
+    use = parse_pod(document)
+    return use.key, use
+
+
 def _priority_class(document: Document) -> tuple[str, int]:
     return document["metadata"]["name"], int(document.get("value") or 0)
+
+
+def _set_topology(state: ClusterState, name: str, levels: tuple[str, ...] | None) -> None:
+    """Note a topology, ``None`` for one that is gone."""
+    known = state.snapshot.places.topologies
+    if known.get(name) == levels:
+        return
+    if levels is None:
+        del known[name]
+    else:
+        known[name] = levels
+    state.activity_changed()
+    state.revision += 1
+
+
+def _set_node(state: ClusterState, name: str, spec: NodeSpec | None) -> None:
+    """Note a node, ``None`` for one that is gone; what waits may fit now."""
+    if state.snapshot.places.set_node(name, spec):
+        state.wake_active()
+        state.revision += 1
+
+
+def _set_pod(state: ClusterState, key: str, use: PodUse | None) -> None:
+    """Note a pod, ``None`` for one that is gone; what waits for its node may fit now."""
+    places = state.snapshot.places
+    node = places.set_pod(key, use)
+    freed = frozenset(places.flavors_of(node)) if node else frozenset()
+    for name, queue in state.snapshot.queues.items() if freed else ():
+        if any(not freed.isdisjoint(group.flavors) for group in queue.spec.groups):
+            state.wake(name)
+            state.revision += 1

@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.workload.workloads import Workload
 
 NAMESPACE: Final = "ns"
 """Where the workloads are that an event names without their namespace."""
@@ -80,10 +79,6 @@ def happen(replay: Replay, event: Mapping[str, Any]) -> None:
         _EVENTS[what](replay, event[what])
 
 
-def _arrive(replay: Replay, documents: Iterable[Mapping[str, Any]]) -> None:
-    take_in(replay, documents, kind="Workload")
-
-
 def _finish(replay: Replay, names: Iterable[str]) -> None:
     for name in names:
         key = f"{NAMESPACE}/{name}"
@@ -97,13 +92,8 @@ def _checks_ready(replay: Replay, names: Iterable[str]) -> None:
     """Let all checks of workloads pass that hold quota and are not admitted."""
     for name in names:
         holding = replay.engine.state.snapshot.holding(f"{NAMESPACE}/{name}")
-        if holding is not None and not is_admitted(holding.workload):
+        if holding is not None and not holding.workload.is_admitted:
             replay.engine.confirm_admitted(holding.workload.key, now=replay.now)
-
-
-def is_admitted(workload: Workload) -> bool:
-    """Whether a workload that holds quota is admitted as well."""
-    return workload.reservation is not None and workload.reservation.is_admitted
 
 
 def _scale_down(replay: Replay, changes: Iterable[Mapping[str, Any]]) -> None:
@@ -151,8 +141,8 @@ def _tick(replay: Replay, detail: object) -> None:
 
 
 _EVENTS: Final[Mapping[str, Callable[[Replay, Any], None]]] = {
-    "arrive": _arrive,
-    "given": _arrive,
+    "arrive": _set("Workload"),
+    "given": _set("Workload"),
     "finish": _finish,
     "checksReady": _checks_ready,
     "scaleDown": _scale_down,

@@ -47,10 +47,6 @@ class SecondPasses:
         """Keys of workloads to look at now."""
         return sorted(key for key, due in self._due.items() if due <= now)
 
-    def next_due(self) -> datetime | None:
-        """Time of the next try, ``None`` when nothing waits."""
-        return min(self._due.values(), default=None)
-
     def put_off(self, key: str, *, now: datetime) -> None:
         """Look at a workload again later, each time after twice as long."""
         tries = self._tries.get(key, 0)

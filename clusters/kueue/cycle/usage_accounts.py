@@ -75,7 +75,6 @@ def becomes_admitted(before: Workload | None, after: Workload, *, is_assumed: bo
 
     ``is_assumed`` tells that what was known is a decision, not a document.
     """
-    if before is None or after.reservation is None or not after.is_active or after.is_finished:
+    if before is None or not after.is_active or after.is_finished:
         return False
-    was_admitted = before.reservation is not None and before.reservation.is_admitted
-    return after.reservation.is_admitted and (is_assumed or not was_admitted)
+    return after.is_admitted and (is_assumed or not before.is_admitted)

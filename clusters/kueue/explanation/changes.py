@@ -164,26 +164,22 @@ def make(engine: Engine, change: AnyChange, *, now: datetime) -> None:
 
 def _raise(engine: Engine, change: Raise, *, now: datetime) -> None:
     state, snapshot = engine.state, engine.state.snapshot
-    if change.kind == "Cohort":
-        cohort = snapshot.cohorts.get(change.key)
-        if cohort is None:
-            raise Inapplicable(f"There is no Cohort {change.key} on this cluster.")
-        pair = _pair(change, cohort.spec.quotas)
-        quotas = {**cohort.spec.quotas, pair: _raised(cohort.spec.quotas.get(pair), change.amount)}
-        state.set_cohort(replace(cohort.spec, quotas=quotas))
+    is_cohort = change.kind == "Cohort"
+    member = (snapshot.cohorts if is_cohort else snapshot.queues).get(change.key)
+    if member is None:
+        raise Inapplicable(f"There is no {change.kind} {change.key} on this cluster.")
+    before = member.spec.quotas
+    pair = _pair(change, before)
+    quotas = {**before, pair: _raised(before.get(pair), change.amount)}
+    if isinstance(member, CohortState):
+        state.set_cohort(replace(member.spec, quotas=quotas))
         return
-    queue = snapshot.queues.get(change.key)
-    if queue is None:
-        raise Inapplicable(f"There is no ClusterQueue {change.key} on this cluster.")
-    pair = _pair(change, queue.spec.quotas)
-    before = queue.spec.quotas.get(pair)
-    if before is None:
+    if pair not in before:
         raise Inapplicable(
             f"ClusterQueue {change.key} has no quota of {pair.resource} in flavor {pair.flavor}: "
             "name one of its own."
         )
-    quotas = {**queue.spec.quotas, pair: _raised(before, change.amount)}
-    state.set_queue(replace(queue.spec, quotas=quotas), now=now)
+    state.set_queue(replace(member.spec, quotas=quotas), now=now)
 
 
 def _pair(change: Raise, quotas: Mapping[FlavorResource, Quota]) -> FlavorResource:

@@ -14,10 +14,7 @@ from typing import Any
 
 from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.queueing.readiness import (
-    ActiveCondition,
-    local_queue_condition,
-)
+from clusters.kueue.queueing.readiness import ActiveCondition, local_queue_condition
 from clusters.kueue.quota.fair_sharing import share_of
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.tree import ClusterQueueState, Holding
@@ -54,9 +51,9 @@ def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueRe
     queue = engine.state.snapshot.queues[name]
     pending = engine.state.queues.queue(name)
     holdings = list(queue.holdings.values())
-    admitted = [item for item in holdings if _is_admitted(item)]
+    admitted = [item for item in holdings if item.workload.is_admitted]
     return QueueReport(
-        condition=_condition_of(engine, queue),
+        condition=engine.state.condition(queue.spec),
         flavors_reservation=_flavors(queue, holdings, shows_borrowed=True),
         flavors_usage=_flavors(queue, admitted, shows_borrowed=True),
         pending=len(pending) if pending is not None else 0,
@@ -78,10 +75,10 @@ def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueRepor
     holdings = [
         item
         for item in (queue.holdings.values() if queue is not None else ())
-        if f"{item.workload.namespace}/{item.workload.queue_name}" == key
+        if item.workload.local_queue == key
     ]
-    admitted = [item for item in holdings if _is_admitted(item)]
-    condition = _condition_of(engine, queue) if queue is not None else None
+    admitted = [item for item in holdings if item.workload.is_admitted]
+    condition = engine.state.condition(queue.spec) if queue is not None else None
     return QueueReport(
         condition=local_queue_condition(spec, queue=condition),
         flavors_reservation=_flavors(queue, holdings, shows_borrowed=False),
@@ -168,15 +165,6 @@ def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
             node.parent.lendable.get(share.resource, 0),
             share.published,
         )
-
-
-def _condition_of(engine: Engine, queue: ClusterQueueState) -> ActiveCondition:
-    return engine.state.condition(queue.spec)
-
-
-def _is_admitted(holding: Holding) -> bool:
-    reservation = holding.workload.reservation
-    return reservation is not None and reservation.is_admitted
 
 
 def _flavors(

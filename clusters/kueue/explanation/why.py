@@ -242,8 +242,7 @@ class Explainer:
         return Explanation(CHECKS_PENDING, f"Quota reserved in ClusterQueue {name}", name)
 
     def _of_refused(self, workload: Workload, reason: str, message: str) -> Explanation:
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
-        spec = self._state.queues.local_queues.get(local_queue)
+        spec = self._state.queues.local_queues.get(workload.local_queue)
         hold = spec.stop_policy if spec is not None else StopPolicy.NONE
         kind = "" if hold is StopPolicy.NONE else "LocalQueue"
         return Explanation(
@@ -404,12 +403,8 @@ def _borrowed(node: ResourceNode, lacking: Pairs) -> dict[FlavorResource, int]:
 def _own_quota(
     queue: ClusterQueueState, workload: Workload, attempts: Iterable[FlavorAttempt]
 ) -> dict[FlavorResource, OwnQuota]:
-    node, flavors, wanted = (
-        queue.node,
-        {item.flavor for item in attempts},
-        workload.total_requests(),
-    )
-    found = {}
+    node, wanted = queue.node, workload.total_requests()
+    flavors, found = {item.flavor for item in attempts}, {}
     for pair in queue.spec.quotas:
         if pair.flavor not in flavors or pair.resource not in wanted:
             continue

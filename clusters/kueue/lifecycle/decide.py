@@ -257,24 +257,18 @@ def _refusal(view: _View) -> step.Step | None:
         return None
     is_fine = view.engine.configuration.gates.unadmitted_workloads_observability
     if not view.is_active:
-        if not is_fine:
-            return None
-        return _explained(view, "Deactivated", "The workload is deactivated")
-    refusal = view.engine.state.queues.refusal(view.key)
-    shown = view.condition("QuotaReserved")
-    if refusal is None:
-        queue = view.engine.state.snapshot.queues.get(view.queue.name) if view.queue else None
-        if queue is not None and not queue.is_active:
-            reason, message = "Suspended", f"ClusterQueue {queue.spec.name} is inactive"
-        elif is_fine and shown.get("reason") in _PASSED_OVER:
-            reason, message = view.engine.state.queues.reason_of_equals(view.key), BYPASSED_MESSAGE
-            if not reason:
-                return None
-        else:
-            return None
-    else:
-        reason, message = refusal.reason, refusal.message
-    return _explained(view, reason, message)
+        return _explained(view, "Deactivated", "The workload is deactivated") if is_fine else None
+    state = view.engine.state
+    refusal = state.queues.refusal(view.key)
+    if refusal is not None:
+        return _explained(view, refusal.reason, refusal.message)
+    queue = state.snapshot.queues.get(view.queue.name) if view.queue else None
+    if queue is not None and not queue.is_active:
+        return _explained(view, "Suspended", f"ClusterQueue {queue.spec.name} is inactive")
+    if is_fine and view.condition("QuotaReserved").get("reason") in _PASSED_OVER:
+        reason = state.queues.reason_of_equals(view.key)
+        return _explained(view, reason, BYPASSED_MESSAGE) if reason else None
+    return None
 
 
 def _explained(view: _View, reason: str, message: str) -> step.Step | None:

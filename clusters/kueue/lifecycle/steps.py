@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
-
-ADMITTED_MESSAGE: Final = "The workload is admitted"
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
 class MarkAdmitted:
     """Set Admitted: quota is reserved and every check is ready."""
 
-    message: str = ADMITTED_MESSAGE
+    message: str = "The workload is admitted"
 
 
 @dataclass(frozen=True, slots=True)

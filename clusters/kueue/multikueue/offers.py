@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
-from clusters.kueue.amounts import FlavorResource, parse_amount
+from clusters.kueue.amounts import FlavorResource, Usage, parse_amount
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.configuration import Configuration
@@ -30,7 +30,6 @@ from clusters.kueue.workload.requests import PodSurroundings
 from clusters.kueue.workload.workloads import Workload
 
 Document = Mapping[str, Any]
-Usage = Mapping[FlavorResource, int]
 
 
 class Fit(IntEnum):

@@ -73,19 +73,9 @@ class DispatchSettings:
         """The dispatcher as people call it."""
         return self.in_force.words
 
-    @property
-    def is_in_rounds(self) -> bool:
-        """Whether workers are added round by round."""
-        return self.in_force.pace is not None
-
     def nominate(self, group: Group) -> Nomination:
         """Who shall be nominated for a workload, by the dispatcher in force."""
         return self.in_force.choose(group, Pace(self.step, self.round_length))
-
-    @property
-    def round_s(self) -> int:
-        """Length of a round, whole seconds."""
-        return int(self.round_length.total_seconds())
 
     @property
     def worker_lost_s(self) -> int:

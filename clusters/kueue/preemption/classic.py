@@ -51,10 +51,6 @@ class Victim:
     reason: PreemptionReason
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Preemptor:
     """A workload that looks for room.
@@ -69,7 +65,7 @@ class Preemptor:
     queue: ClusterQueueState
     keys: frozenset[FlavorResource]
     requests: Usage
-    finds_places: Callable[[], bool] = _always
+    finds_places: Callable[[], bool] = lambda: True
 
 
 class _Variant(Enum):

@@ -31,17 +31,12 @@ class QueueSet:
         """Start empty; without ``usage_of`` no ClusterQueue is ordered by usage."""
         self._hashes_equals = hashes_equals
         self._usage_of = usage_of
-        self._local_queues: dict[str, LocalQueueSpec] = {}
+        self.local_queues: dict[str, LocalQueueSpec] = {}
         self._queues: dict[str, PendingQueue] = {}
         self._fed_by: dict[str, set[str]] = {}
         self._workloads: dict[str, dict[str, Workload]] = {}
         self._queue_of: dict[str, str] = {}
         self._refusals: dict[str, NotQueued] = {}
-
-    @property
-    def local_queues(self) -> dict[str, LocalQueueSpec]:
-        """LocalQueues by key."""
-        return self._local_queues
 
     def queue(self, name: str) -> PendingQueue | None:
         """Pending workloads of a ClusterQueue."""
@@ -74,7 +69,7 @@ class QueueSet:
 
         Without a ClusterQueue all of them wait.
         """
-        queue = self._local_queues.get(local_queue)
+        queue = self.local_queues.get(local_queue)
         if queue is None or queue.stop_policy is not StopPolicy.NONE:
             return 0
         if queue.cluster_queue not in self._queues:
@@ -83,7 +78,7 @@ class QueueSet:
 
     def adopt(self, other: QueueSet, *, names: Collection[str]) -> None:
         """Become a copy of another set, as far as it is about some ClusterQueues."""
-        self._local_queues = dict(other._local_queues)
+        self.local_queues = dict(other.local_queues)
         self._fed_by = {name: set(keys) for name, keys in other._fed_by.items()}
         self._workloads = {name: dict(items) for name, items in other._workloads.items()}
         self._queue_of = {key: name for key, name in other._queue_of.items() if name in names}
@@ -125,39 +120,37 @@ class QueueSet:
 
     def set_local_queue(self, spec: LocalQueueSpec, *, now: datetime) -> None:
         """Create or change a LocalQueue."""
-        before = self._local_queues.get(spec.key)
+        before = self.local_queues.get(spec.key)
         if before == spec:
             return
         if before is not None:
             self._fed_by[before.cluster_queue].discard(spec.key)
-        self._local_queues[spec.key] = spec
+        self.local_queues[spec.key] = spec
         self._fed_by.setdefault(spec.cluster_queue, set()).add(spec.key)
         self._route_again([spec.key], now)
 
     def delete_local_queue(self, key: str, *, now: datetime) -> None:
         """Remove a LocalQueue; its workloads wait for it to come back."""
-        spec = self._local_queues.pop(key, None)
+        spec = self.local_queues.pop(key, None)
         if spec is not None:
             self._fed_by[spec.cluster_queue].discard(key)
             self._route_again([key], now)
 
     def add(self, workload: Workload, *, now: datetime) -> bool:
         """Let a workload wait where its LocalQueue says; returns true when it was only parked."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
-        self._workloads.setdefault(local_queue, {})[workload.key] = workload
-        return self._route(workload, local_queue, now)
+        self._workloads.setdefault(workload.local_queue, {})[workload.key] = workload
+        return self._route(workload, now)
 
     def refresh(self, workload: Workload) -> None:
         """Replace a waiting workload by a version that does not change its place."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
-        self._workloads[local_queue][workload.key] = workload
+        self._workloads[workload.local_queue][workload.key] = workload
         name = self._queue_of.get(workload.key)
         if name is not None:
             self._queues[name].refresh(workload)
 
     def remove(self, workload: Workload, *, keeps_sticky: bool = False) -> None:
         """Let a workload go."""
-        local_queue = f"{workload.namespace}/{workload.queue_name}"
+        local_queue = workload.local_queue
         members = self._workloads.get(local_queue)
         if members is None or members.pop(workload.key, None) is None:
             return
@@ -202,16 +195,18 @@ class QueueSet:
         for local_queue in sorted(local_queues):
             for workload in self._workloads.get(local_queue, {}).values():
                 self._unroute(workload.key)
-                self._route(workload, local_queue, now)
+                self._route(workload, now)
 
-    def _route(self, workload: Workload, local_queue: str, now: datetime) -> bool:
-        refusal = self._why_not(workload, local_queue)
+    def _route(self, workload: Workload, now: datetime) -> bool:
+        spec = self.local_queues.get(workload.local_queue)
+        refusal = self._why_not(workload, spec)
         if refusal is not None:
             self._unroute(workload.key)
             self._refusals[workload.key] = refusal
             return False
         self._refusals.pop(workload.key, None)
-        name = self._local_queues[local_queue].cluster_queue
+        assert spec is not None
+        name = spec.cluster_queue
         if self._queue_of.get(workload.key, name) != name:
             self._unroute(workload.key)
         self._queue_of[workload.key] = name
@@ -223,12 +218,11 @@ class QueueSet:
         if name is not None:
             self._queues[name].remove(key, keeps_sticky=keeps_sticky)
 
-    def _why_not(self, workload: Workload, local_queue: str) -> NotQueued | None:
+    def _why_not(self, workload: Workload, spec: LocalQueueSpec | None) -> NotQueued | None:
         if workload.gated_by:
             return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
         if workload.refused:
             return NotQueued("Misconfigured", workload.refused)
-        spec = self._local_queues.get(local_queue)
         if spec is None:
             return NotQueued("Misconfigured", f"LocalQueue {workload.queue_name} doesn't exist")
         if spec.stop_policy is not StopPolicy.NONE:

@@ -25,19 +25,12 @@ class RequeueReason(Enum):
     GENERIC = auto()
     FAILED_AFTER_NOMINATION = auto()
     PENDING_PREEMPTION = auto()
-    PREEMPTION_FAILED = auto()
     NO_FIT = auto()
     PREEMPTION_NO_CANDIDATES = auto()
     NAMESPACE_MISMATCH = auto()
 
 
-_AT_ONCE = frozenset(
-    {
-        RequeueReason.FAILED_AFTER_NOMINATION,
-        RequeueReason.PENDING_PREEMPTION,
-        RequeueReason.PREEMPTION_FAILED,
-    }
-)
+_AT_ONCE = frozenset({RequeueReason.FAILED_AFTER_NOMINATION, RequeueReason.PENDING_PREEMPTION})
 _SAME_FOR_EQUALS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
@@ -46,7 +39,7 @@ UsageOf: TypeAlias = Callable[[str], float]
 
 
 class PendingQueue:
-    """Everything that waits in one ClusterQueue."""
+    """Everything that waits in one ClusterQueue; ``active_count`` is that of its heap."""
 
     def __init__(
         self,
@@ -68,7 +61,7 @@ class PendingQueue:
         self._unschedulable: dict[str, str] = {}
         self._sticky = ""
         self._sequence = 0
-        self._active_count = 0
+        self.active_count = 0
         self._pops = 0
         self._woken_at = -1
 
@@ -79,11 +72,6 @@ class PendingQueue:
     def is_usage_based(self) -> bool:
         """Whether usage of LocalQueues orders the workloads."""
         return self._usage_of is not None
-
-    @property
-    def active_count(self) -> int:
-        """Workloads in the heap."""
-        return self._active_count
 
     def item(self, key: str) -> QueueItem | None:
         """A pending workload, in flight ones included."""
@@ -121,7 +109,7 @@ class PendingQueue:
             for group in copies.values():
                 self._items.update(group.active.members)
                 self._items.update(group.parked.members)
-                self._active_count += len(group.active.members)
+                self.active_count += len(group.active.members)
                 self._advertise(group)
         for item in other._backing_off.values():
             self._backing_off[item.key] = self._take_in(item.copy())
@@ -180,17 +168,17 @@ class PendingQueue:
         """
         self._woken_at = self._pops
         self._unschedulable.clear()
-        before = self._active_count
+        before = self.active_count
         for group in self._all_groups():
             if group.parked.members and is_welcome(group.namespace):
-                self._active_count += len(group.parked.members)
+                self.active_count += len(group.parked.members)
                 group.wake()
                 self._advertise(group)
         for item in list(self._backing_off.values()):
             if item.workload.is_backoff_over(now) and is_welcome(item.workload.namespace):
                 del self._backing_off[item.key]
                 self._activate(item)
-        return self._active_count != before
+        return self.active_count != before
 
     def is_active(self, key: str) -> bool:
         """Whether a workload is in the heap: tried again without anything having to change."""
@@ -252,7 +240,7 @@ class PendingQueue:
         group = self._group(item)
         self._sequence += 1
         group.active.push(item, self._sequence)
-        self._active_count += 1
+        self.active_count += 1
         self._advertise(group)
 
     def _park(self, item: QueueItem) -> None:
@@ -263,7 +251,7 @@ class PendingQueue:
         self._unschedulable[shape_hash] = reason
         for group in self._groups.get(shape_hash, {}).values():
             if group.active.members:
-                self._active_count -= len(group.active.members)
+                self.active_count -= len(group.active.members)
                 group.park()
                 group.advertised = None
 
@@ -275,7 +263,7 @@ class PendingQueue:
         if group is None:
             return
         if group.active.discard(item.key):
-            self._active_count -= 1
+            self.active_count -= 1
             self._advertise(group)
         else:
             group.parked.discard(item.key)
@@ -293,11 +281,8 @@ class PendingQueue:
         lane.advertise(group, self._sequence)
 
     def _sticky_item(self) -> QueueItem | None:
-        item = self._items.get(self._sticky) if self._is_best_effort else None
-        if item is None:
-            return None
-        group = self._group_of(item)
-        return item if group is not None and item.key in group.active.members else None
+        is_first = self._is_best_effort and self.is_active(self._sticky)
+        return self._items[self._sticky] if is_first else None
 
     def _first(self) -> QueueItem | None:
         """The head: the preemptor, else the first; where usage orders, of who used least."""

@@ -236,8 +236,7 @@ class Snapshot:
         state = self.queues.get(queue)
         for holding in state.holdings.values() if state is not None else ():
             workload = holding.workload
-            is_admitted = workload.reservation is not None and workload.reservation.is_admitted
-            if is_admitted and workload.local_queue == local_queue:
+            if workload.is_admitted and workload.local_queue == local_queue:
                 for key, amount in holding.usage.items():
                     total[key.resource] = add(total.get(key.resource, 0), amount)
         return total
@@ -252,9 +251,7 @@ class Snapshot:
     def are_pods_ready(self) -> bool:
         """Whether the pods of every admitted workload are ready. O(holdings)."""
         return not any(
-            holding.workload.reservation is not None
-            and holding.workload.reservation.is_admitted
-            and not holding.workload.is_pods_ready
+            holding.workload.is_admitted and not holding.workload.is_pods_ready
             for holding in self._holdings.values()
         )
 

@@ -17,13 +17,13 @@ from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final, TypeAlias
 
-from clusters.kueue.amounts import Requests, parse_decimal
+from clusters.kueue.amounts import DECIMAL_STEPS, Requests, parse_decimal, with_suffix
 from clusters.kueue.configuration import AdmissionFairSharing, parse_weight
 
 Nanos: TypeAlias = Mapping[str, int]
 """Billionths of a unit by resource."""
 _NANO: Final = 10**9
-_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_SUFFIXES: Final = ("n", "u", "m", *DECIMAL_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,7 @@ def nanos_of(requests: Requests) -> Nanos:
 
 def format_nanos(amount: int) -> str:
     """Canonical quantity of billionths of a unit, as ``"1500m"``."""
-    step = 0
-    while amount and amount % 1000 == 0 and step < len(_SUFFIXES) - 1:
-        amount //= 1000
-        step += 1
-    return f"{amount}{_SUFFIXES[step]}" if amount else "0"
+    return with_suffix(amount, 1000, _SUFFIXES) if amount else "0"
 
 
 def _shift(elapsed_s: float, half_life_s: float) -> float:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import log2
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from clusters.kueue.topology.search import Search
 from clusters.kueue.topology.tree import Domain, TopologyTree
+
+_by_values = attrgetter("values")
 
 
 class _Greedy(NamedTuple):
@@ -45,7 +48,7 @@ def _best_siblings(tree: TopologyTree, search: Search) -> tuple[list[Domain], in
     if search.level == 0:
         candidates = [list(tree.by_level[0].values())]
     else:
-        above = sorted(tree.by_level[search.level - 1].values(), key=lambda item: item.values)
+        above = sorted(tree.by_level[search.level - 1].values(), key=_by_values)
         candidates = [item.children for item in above]
     best, best_threshold, best_used = None, 0, 0
     for siblings in candidates:
@@ -125,7 +128,7 @@ def _optimal(search: Search, domains: Sequence[Domain], *, by_entropy: bool) -> 
     choices[0][search.leaders, search.slices * search.size] = ()
     for item in ordered:
         for used in range(greedy.used, 0, -1):
-            for (leaders, pods), before in sorted(choices[used - 1].items(), key=_left):
+            for (leaders, pods), before in sorted(choices[used - 1].items(), key=itemgetter(0)):
                 if leaders <= 0 and pods <= 0:
                     continue
                 chosen = (*before, item)
@@ -136,14 +139,6 @@ def _optimal(search: Search, domains: Sequence[Domain], *, by_entropy: bool) -> 
                     choices[used].setdefault((leaders, pods - item.pods), chosen)
     fitting = [pods for leaders, pods in choices[-1] if leaders == 0 and pods <= 0]
     return list(choices[-1][0, max(fitting)]) if fitting else None
-
-
-def _left(choice: tuple[tuple[int, int], tuple[Domain, ...]]) -> tuple[int, int]:
-    return choice[0]
-
-
-def _by_values(domain: Domain) -> tuple[str, ...]:
-    return domain.values
 
 
 def _by_entropy(domain: Domain) -> tuple[int, int, float, tuple[str, ...]]:

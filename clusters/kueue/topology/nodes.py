@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from clusters.documents.conditions import is_true
-from clusters.documents.keys import key_of
+from clusters.documents.keys import Document, key_of
 from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.matching import (
@@ -25,7 +25,6 @@ from clusters.kueue.workload.matching import (
 )
 from clusters.kueue.workload.requests import PodSurroundings, pod_requests
 
-Document: TypeAlias = Mapping[str, Any]
 Amounts: TypeAlias = Mapping[str, int]
 
 PODS: Final = "pods"

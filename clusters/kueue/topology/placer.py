@@ -9,6 +9,7 @@ Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go, KEP-2724, v0.19.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile
 from weakref import WeakKeyDictionary
 
 from clusters.kueue.configuration import Gates
@@ -16,7 +17,7 @@ from clusters.kueue.topology.balanced import balanced_domains
 from clusters.kueue.topology.need import Conditions, NoPlacement, PodSetNeed
 from clusters.kueue.topology.nodes import PODS, Amounts, Exclusions, PodNeeds
 from clusters.kueue.topology.search import Search
-from clusters.kueue.topology.tree import Domain, Leaf, TopologyTree, count_in
+from clusters.kueue.topology.tree import Domain, Leaf, TopologyTree, count_in, subtract_amounts
 from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.topology_request import TopologyRequest
 from clusters.kueue.workload.workloads import PodShape
@@ -211,12 +212,10 @@ class Placer:
             return level, [top]
         if search.is_required:
             if self._gates.tas_respect_node_affinity_preferred:
-                for index, item in enumerate(ordered):
-                    if takes_all(item):
-                        rest = ordered[index:]
-                        return level, [
-                            search.best_fit(rest, wanted, leaders=search.leaders, unit="slices")
-                        ]
+                able = list(dropwhile(lambda item: not takes_all(item), ordered))
+                if able:
+                    best = search.best_fit(able, wanted, leaders=search.leaders, unit="slices")
+                    return level, [best]
             raise NoPlacement(self._not_fit(search, level, top.slices))
         if level > 0 and not search.is_unconstrained:
             return self._choose(search, level - 1)
@@ -354,6 +353,5 @@ def _belongs(values: Sequence[str], within: str) -> bool:
 
 def _less(rest: Amounts, extra: Amounts) -> dict[str, int]:
     result = dict(rest)
-    for name, amount in extra.items():
-        result[name] = result.get(name, 0) - amount
+    subtract_amounts(result, extra)
     return result

@@ -14,7 +14,13 @@ from typing import NamedTuple
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.nodes import NodeSpec, PodUse, is_member
 from clusters.kueue.topology.placer import Placer
-from clusters.kueue.topology.tree import PlacedUse, TopologyTree, placed_uses
+from clusters.kueue.topology.tree import (
+    PlacedUse,
+    TopologyTree,
+    add_amounts,
+    placed_uses,
+    subtract_amounts,
+)
 from clusters.kueue.workload.matching import Toleration
 from clusters.kueue.workload.workloads import Workload
 
@@ -193,8 +199,7 @@ class Places:
 
     def _count_pod(self, use: PodUse, sign: int) -> None:
         total = self._on_node.setdefault(use.node, {})
-        for name, amount in use.amounts.items():
-            total[name] = total.get(name, 0) + sign * amount
+        (add_amounts if sign > 0 else subtract_amounts)(total, use.amounts)
         for placer in self._placers.values():
             change = placer.tree.use_node if sign > 0 else placer.tree.free_node
             change(use.node, use.amounts)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.nodes import Exclusions
@@ -126,7 +127,7 @@ class Search:
         if self.gates.tas_respect_node_affinity_preferred:
             best = domains[0].affinity
             domains = list(takewhile(lambda item: item.affinity == best, domains))
-        fits = _counter(unit, leaders > 0)
+        fits = _COUNTERS[unit, leaders > 0]
         able = [item for item in domains if item.leaders >= leaders and fits(item) >= needed]
         return min(able, key=fits) if able else domains[0]
 
@@ -136,7 +137,7 @@ class Search:
         """Put the first domain in front that takes the leader and leaves enough to the others."""
         if not leaders or len(domains) < 2:
             return domains
-        fits, led = _counter(unit, False), _counter(unit, True)
+        fits, led = _COUNTERS[unit, False], _COUNTERS[unit, True]
         spare = sum(fits(item) for item in domains) - count
         for index, item in enumerate(domains):
             if item.leaders >= leaders and fits(item) - led(item) <= spare:
@@ -157,7 +158,7 @@ class Search:
         left, found = count // size, []
         domains = self.led_first(domains, count=left, leaders=leaders, unit=unit)
         for index, domain in enumerate(domains):
-            fits = _counter(unit, leaders > 0)
+            fits = _COUNTERS[unit, leaders > 0]
             is_enough = fits(domain) >= left and domain.leaders >= leaders
             if is_enough and not self.takes_least_free:
                 domain = self.best_fit(domains[index:], left, leaders=leaders, unit=unit)
@@ -179,26 +180,8 @@ def _note(domain: Domain, taken: int, *, size: int, unit: str) -> None:
         domain.slices = taken
 
 
-def _counter(unit: str, has_leader: bool) -> Callable[[Any], int]:
-    return {
-        ("slices", False): _slices,
-        ("slices", True): _slices_led,
-        ("pods", False): _pods,
-        ("pods", True): _pods_led,
-    }[unit, has_leader]
-
-
-def _slices(domain: Domain) -> int:
-    return domain.slices
-
-
-def _slices_led(domain: Domain) -> int:
-    return domain.slices_led
-
-
-def _pods(domain: Domain) -> int:
-    return domain.pods
-
-
-def _pods_led(domain: Domain) -> int:
-    return domain.pods_led
+_COUNTERS: Final[Mapping[tuple[str, bool], Callable[[Any], int]]] = {
+    (unit, has_leader): attrgetter(f"{unit}_led" if has_leader else unit)
+    for unit in ("slices", "pods")
+    for has_leader in (False, True)
+}

@@ -54,13 +54,13 @@ class Domain:
         self.pods = self.slices = self.pods_led = self.slices_led = 0
         self.leaders = self.affinity = 0
 
-    def copy(self) -> Domain:
-        """The domain alone, with its counters and its place in the tree."""
-        return Domain(
+    def subtree_copy(self, parent: Domain | None = None) -> Domain:
+        """The domain and all below it, independent of the original."""
+        same = Domain(
             self.name,
             self.values,
-            self.parent,
-            self.children,
+            parent,
+            [],
             self.pods,
             self.slices,
             self.pods_led,
@@ -68,11 +68,6 @@ class Domain:
             self.leaders,
             self.affinity,
         )
-
-    def subtree_copy(self, parent: Domain | None = None) -> Domain:
-        """The domain and all below it, independent of the original."""
-        same = self.copy()
-        same.parent = parent
         same.children = [child.subtree_copy(same) for child in self.children]
         return same
 
@@ -172,20 +167,20 @@ class TopologyTree:
             leaf = Leaf(name, values, node=node if self.is_by_host else None)
             self.leaves[name] = self.by_level[-1][name] = leaf
             self._connect(leaf)
-            _subtract(leaf.rest, self.usage.get(name, {}))
+            subtract_amounts(leaf.rest, self.usage.get(name, {}))
         leaf.nodes.add(node.name)
         self.leaf_of[node.name] = leaf
         for amounts in (leaf.free, leaf.rest):
-            _add(amounts, node.allocatable)
-            _subtract(amounts, pods)
+            add_amounts(amounts, node.allocatable)
+            subtract_amounts(amounts, pods)
 
     def remove(self, node: NodeSpec, *, pods: Amounts) -> None:
         """Undo ``add``; domains without a node are gone. O(depth and siblings)."""
         leaf = self.leaf_of.pop(node.name)
         leaf.nodes.discard(node.name)
         for amounts in (leaf.free, leaf.rest):
-            _subtract(amounts, node.allocatable)
-            _add(amounts, pods)
+            subtract_amounts(amounts, node.allocatable)
+            add_amounts(amounts, pods)
         if leaf.nodes:
             return
         del self.leaves[leaf.name]
@@ -216,32 +211,32 @@ class TopologyTree:
         """Count a pod without a placement; an unknown node is no error."""
         leaf = self.leaf_of.get(node)
         if leaf is not None:
-            _subtract(leaf.free, amounts)
-            _subtract(leaf.rest, amounts)
+            subtract_amounts(leaf.free, amounts)
+            subtract_amounts(leaf.rest, amounts)
 
     def free_node(self, node: str, amounts: Amounts) -> None:
         """Undo ``use_node``."""
         leaf = self.leaf_of.get(node)
         if leaf is not None:
-            _add(leaf.free, amounts)
-            _add(leaf.rest, amounts)
+            add_amounts(leaf.free, amounts)
+            add_amounts(leaf.rest, amounts)
 
     def use(self, domain: str, amounts: Amounts) -> None:
         """Count placed pods."""
-        _add(self.usage.setdefault(domain, {}), amounts)
+        add_amounts(self.usage.setdefault(domain, {}), amounts)
         leaf = self.leaves.get(domain)
         if leaf is not None:
-            _subtract(leaf.rest, amounts)
+            subtract_amounts(leaf.rest, amounts)
 
     def release(self, domain: str, amounts: Amounts) -> None:
         """Undo ``use``."""
         used = self.usage.setdefault(domain, {})
-        _subtract(used, amounts)
+        subtract_amounts(used, amounts)
         if not any(used.values()):
             del self.usage[domain]
         leaf = self.leaves.get(domain)
         if leaf is not None:
-            _add(leaf.rest, amounts)
+            add_amounts(leaf.rest, amounts)
 
     def fits(self, use: PlacedUse) -> bool:
         """Whether a domain holds one item of a placement by itself.
@@ -293,11 +288,13 @@ def count_in(requests: Sequence[tuple[str, int]], capacity: Amounts) -> tuple[in
     return (least, name_of_least) if name_of_least else (0, "")
 
 
-def _add(total: dict[str, int], extra: Amounts) -> None:
+def add_amounts(total: dict[str, int], extra: Amounts) -> None:
+    """Add ``extra`` to ``total`` in place."""
     for name, amount in extra.items():
         total[name] = total.get(name, 0) + amount
 
 
-def _subtract(total: dict[str, int], less: Amounts) -> None:
+def subtract_amounts(total: dict[str, int], less: Amounts) -> None:
+    """Take ``less`` from ``total`` in place."""
     for name, amount in less.items():
         total[name] = total.get(name, 0) - amount

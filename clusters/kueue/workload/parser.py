@@ -258,22 +258,6 @@ def _reservation(status: Mapping[str, Any], conditions: Mapping[str, Any]) -> Re
     if not admission or not _is_true(conditions, "QuotaReserved"):
         return None
     reserved_at = parse_time(conditions["QuotaReserved"].get("lastTransitionTime"))
-    return parse_admission(
-        admission,
-        reserved_at=reserved_at or UNKNOWN_TIME,
-        is_admitted=_is_true(conditions, "Admitted"),
-    )
-
-
-def parse_admission(
-    admission: Mapping[str, Any], *, reserved_at: datetime, is_admitted: bool
-) -> Reservation:
-    """Read ``status.admission``.
-
-    Raises:
-        KeyError: a required field is missing.
-        ValueError: a quantity is malformed.
-    """
     return Reservation(
         cluster_queue=admission["clusterQueue"],
         pod_sets=tuple(
@@ -290,8 +274,8 @@ def parse_admission(
             )
             for item in admission.get("podSetAssignments") or ()
         ),
-        reserved_at=reserved_at,
-        is_admitted=is_admitted,
+        reserved_at=reserved_at or UNKNOWN_TIME,
+        is_admitted=_is_true(conditions, "Admitted"),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -49,16 +49,6 @@ class Placement:
     def count(self) -> int:
         """Pods that are placed."""
         return sum(item.count for item in self.domains)
-
-    def first(self, count: int) -> Placement:
-        """The placement of the first ``count`` pods."""
-        kept = []
-        for item in self.domains:
-            if count <= 0:
-                break
-            kept.append(replace(item, count=min(item.count, count)))
-            count -= item.count
-        return Placement(self.levels, tuple(kept))
 
 
 def domain_name(values: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from clusters.kueue.amounts import add, parse_amount, parse_decimal
+from clusters.kueue.amounts import add, add_usage, parse_amount, parse_decimal
 from clusters.kueue.configuration import Configuration
 
 _RequestMap = dict[str, int]
@@ -131,7 +131,7 @@ def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) ->
     overhead = spec.get("overhead")
     if overhead is None:
         overhead = surroundings.overheads.get(spec.get("runtimeClassName") or "", {})
-    _add_to(total, _amounts(overhead))
+    add_usage(total, _amounts(overhead))
     placed = [
         (f"{path}.spec.{kind}[{index}]", item)
         for kind, items in (("initContainers", inits), ("containers", containers))
@@ -202,26 +202,21 @@ def _containers_total(containers: list[_Container], inits: list[_Container]) -> 
     """Sum of what runs together, and at least what each init container needs when it runs."""
     total: _RequestMap = {}
     for container in containers:
-        _add_to(total, container.requests)
+        add_usage(total, container.requests)
     sidecars: _RequestMap = {}
     peak: _RequestMap = {}
     for init in inits:
         if init.is_sidecar:
-            _add_to(total, init.requests)
-            _add_to(sidecars, init.requests)
+            add_usage(total, init.requests)
+            add_usage(sidecars, init.requests)
         needed = dict(sidecars)
         if not init.is_sidecar:
-            _add_to(needed, init.requests)
+            add_usage(needed, init.requests)
         for name, amount in needed.items():
             peak[name] = max(peak.get(name, 0), amount)
     for name, amount in peak.items():
         total[name] = max(total.get(name, 0), amount)
     return total
-
-
-def _add_to(total: _RequestMap, extra: Mapping[str, int]) -> None:
-    for name, amount in extra.items():
-        total[name] = add(total.get(name, 0), amount)
 
 
 def _accounted(total: _RequestMap, configuration: Configuration) -> _RequestMap:

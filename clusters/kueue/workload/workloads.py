@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from clusters.kueue.amounts import FlavorResource, add, multiply
+from clusters.kueue.amounts import FlavorResource, add, add_usage, multiply
 from clusters.kueue.workload.matching import NodeRules, Toleration
 from clusters.kueue.workload.placement import Placement
 from clusters.kueue.workload.requests import PodRequests
@@ -172,15 +172,18 @@ class Workload:
         """What all pods that still need resources ask for."""
         total: dict[str, int] = {}
         for item in self.pod_sets:
-            amounts = scaled(item.shape.requests.amounts, self.remaining_count(item))
-            for name, amount in amounts.items():
-                total[name] = add(total.get(name, 0), amount)
+            add_usage(total, scaled(item.shape.requests.amounts, self.remaining_count(item)))
         return total
 
     @property
     def order(self) -> tuple[int, datetime, str]:
         """Sort key inside a ClusterQueue: priority, then time, then UID."""
         return (-self.priority, self.queued_at, self.uid)
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it holds quota, and is admitted as well."""
+        return self.reservation is not None and self.reservation.is_admitted
 
     @property
     def is_retrying_checks(self) -> bool:
