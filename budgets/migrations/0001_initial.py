@@ -376,14 +376,14 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('deed', models.CharField(max_length=40)),
-                ('kind', models.CharField(choices=[('two', 'Two people'), ('one', 'One person who runs everything alone'), ('before', 'Done before two people had to agree')], max_length=6)),
+                ('kind', models.CharField(choices=[('two', 'Two people'), ('one', 'One person who runs everything alone')], max_length=6)),
                 ('author', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('approver', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('at', models.DateTimeField(auto_now_add=True)),
             ],
             options={
                 'ordering': ['-pk'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('kind', 'before'), models.Q(('approver__isnull', False), ('author__isnull', False), models.Q(models.Q(('kind', 'two'), models.Q(('author', models.F('approver')), _negated=True)), models.Q(('author', models.F('approver')), ('kind', 'one')), _connector='OR')), _connector='OR'), name='approval_of_two_people')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('approver__isnull', False), ('author__isnull', False), models.Q(models.Q(('kind', 'two'), models.Q(('author', models.F('approver')), _negated=True)), models.Q(('author', models.F('approver')), ('kind', 'one')), _connector='OR')), name='approval_of_two_people')],
             },
         ),
         migrations.CreateModel(

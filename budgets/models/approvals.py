@@ -21,14 +21,12 @@ DEFAULT_TOLERANCE = Decimal(10)
 class Approval(InsertOnly):
     """One deed has an author and an approver.
 
-    ``one`` only while the installation is a one-person installation: a trigger asks. ``before``
-    is of deeds that were done before there were approvals; no new one is taken.
+    ``one`` only while the installation is a one-person installation: a trigger asks.
     """
 
     class Kind(models.TextChoices):
         TWO = "two", "Two people"
         ONE = "one", "One person who runs everything alone"
-        BEFORE = "before", "Done before two people had to agree"
 
     deed = models.CharField(max_length=40)
     kind = models.CharField(max_length=6, choices=Kind.choices)
@@ -41,8 +39,7 @@ class Approval(InsertOnly):
         constraints = [
             models.CheckConstraint(
                 name="approval_of_two_people",
-                condition=Q(kind="before")
-                | Q(author__isnull=False, approver__isnull=False)
+                condition=Q(author__isnull=False, approver__isnull=False)
                 & (
                     (Q(kind="two") & ~Q(author=F("approver"))) | Q(kind="one", author=F("approver"))
                 ),

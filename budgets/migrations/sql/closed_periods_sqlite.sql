@@ -126,9 +126,9 @@ CREATE TRIGGER closed_seal_delete BEFORE DELETE ON budgets_seal
 BEGIN SELECT RAISE(ABORT, 'a seal of the ledger never changes'); END
 -- next
 CREATE TRIGGER closed_approval_insert BEFORE INSERT ON budgets_approval
-WHEN NEW.kind = 'before' OR (NEW.kind = 'one' AND NOT EXISTS (
+WHEN NEW.kind = 'one' AND NOT EXISTS (
     SELECT 1 FROM budgets_installation
-    WHERE one_person_since IS NOT NULL AND one_person_until IS NULL))
+    WHERE one_person_since IS NOT NULL AND one_person_until IS NULL)
 BEGIN SELECT RAISE(ABORT, 'two people approve what moves money'); END
 -- next
 CREATE TRIGGER closed_approval_update BEFORE UPDATE ON budgets_approval

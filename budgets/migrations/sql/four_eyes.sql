@@ -2,10 +2,10 @@
 -- that the people are two; what it cannot ask is the installation.)
 CREATE FUNCTION budgets_guard_approval() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.kind = 'before' OR (NEW.kind = 'one' AND NOT EXISTS (
+    IF NEW.kind = 'one' AND NOT EXISTS (
         SELECT 1 FROM budgets_installation
         WHERE one_person_since IS NOT NULL AND one_person_until IS NULL
-    )) THEN
+    ) THEN
         RAISE EXCEPTION 'two people approve what moves money'
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
