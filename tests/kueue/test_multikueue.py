@@ -405,6 +405,22 @@ def test_decide_says_what_to_do(document, changes, want):
     assert actions(document, **changes) == want
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "wants_update"),
+    [
+        pytest.param("high", "low", True, id="another class of equal priority"),
+        pytest.param("high", None, True, id="a class where it had none"),
+        pytest.param("high", "high", False, id="the same"),
+    ],
+)
+def test_decide_lets_a_class_of_priority_follow(ours, theirs, wants_update):
+    document = local(nominatedClusterNames=["a", "b"])
+    document["spec"]["priorityClassRef"] = reference = {"name": ours}
+    spec = {"priority": 0} | ({"priorityClassRef": {"name": theirs}} if theirs else {})
+    found = actions(document, copies={"a": copied(spec=spec), "b": copied(spec=document["spec"])})
+    assert found == ((UpdatePriority("a", 0, reference),) if wants_update else ())
+
+
 def test_decide_waits_for_a_worker_that_is_lost_for_less_than_the_time_out():
     verdict = decide(group(local(**READY), copies={}, lost={"a": NOW - timedelta(seconds=60)}))
     assert verdict.actions == ()
