@@ -332,3 +332,29 @@ def test_workload_passed_over_for_an_equal_one_says_so_until_it_is_looked_at():
     world.engine.wake("q")
     world.run()
     assert world.message("second") == f"couldn't assign flavors to pod set main: {lacking}"
+
+
+@pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
+def test_who_is_in_no_welcome_namespace_is_looked_at_once(strategy):
+    selector = {"matchLabels": {"team": "a"}}
+    world = World().feed(
+        cluster_queue(
+            "q", group(f0=quota(4)), namespaceSelector=selector, queueingStrategy=strategy
+        ),
+        workload("w", "q"),
+    )
+    text = "workload namespace doesn't match ClusterQueue selector"
+    assert world.cycle().pending == (Pending("ns/w", "Misconfigured", text, "q", True),)
+    assert world.cycle().heads == 0
+
+
+def test_what_is_preempted_in_its_own_queue_under_fair_sharing_says_so():
+    world = World({"fairSharing": {}}).feed(
+        cluster_queue(
+            "a", group(f0=quota(4)), in_cohort="pool", preemption=preemption("LowerPriority")
+        ),
+        reserved(workload("old", "a", gpus=4), "a"),
+        workload("w", "a", gpus=4, priority=1),
+    )
+    found = [(item.key, item.reason) for item in world.cycle().preempted]
+    assert found == [("ns/old", "InClusterQueue")]

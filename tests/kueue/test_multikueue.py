@@ -421,6 +421,24 @@ def test_decide_lets_a_class_of_priority_follow(ours, theirs, wants_update):
     assert found == ((UpdatePriority("a", 0, reference),) if wants_update else ())
 
 
+@pytest.mark.parametrize(
+    ("is_active", "want"),
+    [
+        pytest.param(
+            True,
+            (RemoveCopy("a", why="changed", blocks="its copy was deactivated there"),),
+            id="there alone",
+        ),
+        pytest.param(False, (), id="on the manager, too"),
+    ],
+)
+def test_decide_gives_up_a_copy_that_was_put_out(is_active, want):
+    document = local(nominatedClusterNames=["a", "b"])
+    document["spec"]["active"] = is_active
+    off = copied(spec={"priority": 0, "active": False})
+    assert actions(document, copies={"a": off, "b": copied()}) == want
+
+
 def test_decide_waits_for_a_worker_that_is_lost_for_less_than_the_time_out():
     verdict = decide(group(local(**READY), copies={}, lost={"a": NOW - timedelta(seconds=60)}))
     assert verdict.actions == ()

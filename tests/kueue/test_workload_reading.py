@@ -565,6 +565,7 @@ def test_counts_of_pod_sets_are_read_with_their_defaults():
         ("main", 1, None),
     ]
     assert found.reclaimable == {"main": 3}
+    assert (found.refused, found.gated_by, found.replaces, found.job_uid) == ("", "", "", "")
     assert found.created_at == found.queued_at == START
 
 
