@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from clusters.kueue.assignment.outcome import FlavorChoice, FlavorMode, PodSetAssignment
+from clusters.kueue.assignment.topology import held_assignment
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.topology.places import held_uses
+from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.placement import (
     PlacedPods,
     Placement,
     parse_placement,
     placement_document,
 )
+from clusters.kueue.workload.workloads import PodSetHold
 from tests.kueue.builders import (
     GPU,
     World,
@@ -195,8 +201,8 @@ LAYERS = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
         pytest.param(
             {"preferred": BLOCK},
             12,
-            f"doesn't allow to fit; 2/3 slice(s) fit on level {RACK}; "
-            f"4/6 slice(s) fit on level {HOST}",
+            f"doesn't allow to fit; 1/3 slice(s) fit on level {RACK}; "
+            f"3/6 slice(s) fit on level {HOST}",
             id="preferred",
         ),
         pytest.param(
@@ -209,7 +215,7 @@ LAYERS = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
     ],
 )
 def test_slices_that_do_not_fit_are_counted_by_layer(request_, count, want):
-    nodes = [node(f"n{index}", f"b1-r{index % 2}", gpus=3) for index in range(4)]
+    nodes = [node(f"n{index}", f"b1-r{index % 2}", gpus=3) for index in range(3)]
     asked = asking(count, gpus=1, podsetSliceRequiredTopologyConstraints=LAYERS, **request_)
     world = fleet(*nodes).feed(workload("w", "q", asked))
     world.cycle()
@@ -489,6 +495,78 @@ def test_a_slice_that_was_lost_whole_is_replaced_whole(spare, want):
         assert places(world) == {"main": want}
 
 
+def test_a_second_pass_that_finds_nothing_is_tried_ever_more_seldom():
+    gates = {"featureGates": {"TASFailedNodeReplacementFailFast": False}}
+    document = workload("w", "q", asking(2, required=RACK))
+    world = fleet(*racks(b1_r1=2), configuration=gates).feed(document)
+    failed = lost(world, document, "b1-r1-n1")
+    world.engine.delete("Node", key="b1-r1-n1", now=world.now)
+    world.feed(failed)
+    results = [world.cycle() for _ in range(8)]
+    assert [item.heads for item in results] == [1, 1, 0, 1, 0, 0, 0, 1]
+    assert {item.decisions for item in results} == {()}
+
+
+def test_placement_follows_later_where_nodes_are_made_for_the_reservation():
+    made = {
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "c"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request"},
+        "status": {"conditions": [{"type": "Active", "status": "True"}]},
+    }
+    strategy = {"admissionChecks": [{"name": "c"}]}
+    world = fleet(admissionChecksStrategy=strategy).feed(
+        made, workload("w", "q", asking(2, required=RACK))
+    )
+    [found] = world.cycle().admitted
+    assert (found.is_admitted, found.checks) == (False, ("c",))
+    assert found.admission["podSetAssignments"] == [
+        {
+            "name": "main",
+            "flavors": {GPU: "f0"},
+            "resourceUsage": {GPU: "16"},
+            "count": 2,
+            "delayedTopologyRequest": "Pending",
+        }
+    ]
+    reservation = world.engine.state.workloads["ns/w"].reservation
+    assert reservation is not None
+    assert reservation.pod_sets == (
+        PodSetHold("main", {GPU: "f0"}, {GPU: 16}, 2, delayed="Pending"),
+    )
+
+
+def test_second_pass_begins_with_what_is_held():
+    document = workload("w", "q", asking(4, gpus=2, required=RACK))
+    world = fleet(*racks(b1_r1=1)).feed(document)
+    assert places(world) == {"main": {"b1-r1-n1": 4}}
+    held = world.engine.state.workloads["ns/w"]
+    assert held.reservation is not None
+    [hold] = held.reservation.pod_sets
+    want = PodSetAssignment(
+        name="main",
+        count=3,
+        requests={GPU: 6},
+        choices={GPU: FlavorChoice("f0", FlavorMode.FIT, 0)},
+        placement=hold.placement,
+    )
+    assert held_assignment(hold, replace(held, reclaimable={"main": 1})) == want
+    total = {GPU: 8, "pods": 4}
+    assert held_uses(held) == (PlacedUse("f0", "b1-r1-n1", 4, {GPU: 2}, total),)
+    renamed = replace(held.reservation, pod_sets=(replace(hold, name="gone"),))
+    assert held_uses(replace(held, reservation=renamed)) == held_uses(held)
+
+
+def test_what_one_pod_of_an_unknown_pod_set_takes_is_what_is_held():
+    world = fleet(*racks(b1_r1=1)).feed(workload("w", "q", asking(1, required=RACK)))
+    assert places(world) == {"main": {"b1-r1-n1": 1}}
+    held = world.engine.state.workloads["ns/w"]
+    assert held.reservation is not None
+    renamed = tuple(replace(hold, name="gone") for hold in held.reservation.pod_sets)
+    found = held_uses(replace(held, reservation=replace(held.reservation, pod_sets=renamed)))
+    assert found == (PlacedUse("f0", "b1-r1-n1", 1, {GPU: 8}, {GPU: 8, "pods": 1}),)
+
+
 def test_a_second_pass_that_cannot_be_written_is_tried_again():
     document = workload("w", "q", asking(2, required=RACK))
     world = fleet(*racks(b1_r1=3)).feed(document)
@@ -613,6 +691,14 @@ def hosts(*counted: tuple[str, int]) -> Placement:
             hosts(*[(f"{start * 5}{i}", 1) for start in LONG_NAMES for i in range(2)]),
             [{"individual": {"prefix": start * 5, "roots": ["0", "1"]}} for start in LONG_NAMES],
             id="two are enough",
+        ),
+        pytest.param(
+            hosts(*[(f"{LONG_NAMES[0] * 15}{i}", 1) for i in range(2)], ("b-1", 1), ("c-1", 1)),
+            [
+                {"individual": {"prefix": LONG_NAMES[0] * 15, "roots": ["0", "1"]}},
+                {"individual": {"suffix": "-1", "roots": ["b", "c"]}},
+            ],
+            id="those that stand alone go together",
         ),
         pytest.param(
             hosts(*[(f"{start}0", 1) for start in LONG_NAMES]),

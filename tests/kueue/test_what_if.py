@@ -253,6 +253,18 @@ def test_trees_that_a_change_touches_are_enough(waiting, name, amount):
     )
 
 
+def test_what_is_drained_waits_until_its_time():
+    document = reserved(workload("w", "q", gpus=2), "q")
+    document["status"]["requeueState"] = {"requeueAt": "2026-01-01T05:00:00Z"}
+    world = World().feed(cluster_queue("q", group(f0=quota(4))), document)
+    forecast = what_if(world.engine, [Drain()], now=world.now)
+    assert [(item.key, item.reason) for item in forecast.preempted] == [
+        ("ns/w", "ClusterQueueStopped")
+    ]
+    assert forecast.admitted == {}
+    assert world.usage()["q"] == {("f0", GPU): 2}
+
+
 HELD = reserved(workload("held", "b", gpus=1), "b")
 AT_C = reserved(workload("x", "gone", gpus=1), "c")
 
