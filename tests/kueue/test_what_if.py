@@ -285,12 +285,12 @@ AT_C = reserved(workload("x", "gone", gpus=1), "c")
         ),
         pytest.param(ObjectChange("Cohort", key="other"), "c", id="a Cohort goes"),
         pytest.param(
-            ObjectChange("LocalQueue", local_queue("a", "d")), "abd", id="a LocalQueue points anew"
+            ObjectChange("LocalQueue", local_queue("a", "d")), "dab", id="a LocalQueue points anew"
         ),
         pytest.param(ObjectChange("LocalQueue", key="ns/c"), "c", id="a LocalQueue goes"),
         pytest.param(ObjectChange("Workload", workload("new", "c")), "c", id="a new workload"),
         pytest.param(
-            ObjectChange("Workload", workload("held", "d")), "abd", id="one that held quota"
+            ObjectChange("Workload", workload("held", "d")), "dab", id="one that held quota"
         ),
         pytest.param(
             ObjectChange("Workload", workload("waits", "d")), "cd", id="one that waited elsewhere"
