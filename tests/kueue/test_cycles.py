@@ -263,6 +263,15 @@ def test_what_is_released_waits_until_its_time():
     assert [item.key for item in world.cycle().admitted] == ["ns/w"]
 
 
+def test_what_is_kept_from_its_queue_is_not_looked_at():
+    document = workload("w", "q")
+    document["status"] = {"conditions": [{"type": "Requeued", "status": "False"}]}
+    world = World().feed(cluster_queue("q", group(f0=quota(4))), document)
+    assert world.cycle().heads == 0
+    document["status"]["conditions"][0]["status"] = "True"
+    assert [item.key for item in world.feed(document).cycle().admitted] == ["ns/w"]
+
+
 def test_overhead_of_a_runtime_class_counts_once_it_is_known():
     world = World().feed(
         cluster_queue("q", group(f0=quota(4, resource="cpu"))),

@@ -536,6 +536,39 @@ def test_placement_follows_later_where_nodes_are_made_for_the_reservation():
     )
 
 
+@pytest.mark.parametrize(
+    ("kinds", "want"),
+    [
+        pytest.param(None, "Pending", id="a scheduler alone waits for them"),
+        pytest.param(frozenset({"v1, Kind=Job"}), None, id="who dispatches asks for none"),
+    ],
+)
+def test_what_workers_place_has_no_domains_on_the_manager(kinds, want):
+    world = World()
+    world.engine = Engine(Configuration(placed_kinds=kinds))
+    remote = {
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "c"},
+        "spec": {"controllerName": "kueue.x-k8s.io/multikueue"},
+        "status": {"conditions": [{"type": "Active", "status": "True"}]},
+    }
+    world.feed(
+        {"kind": "Namespace", "metadata": {"name": "ns"}},
+        topology(BLOCK, RACK, HOST),
+        flavor("f0", nodeLabels={"pool": "a"}, topologyName="topo"),
+        remote,
+        cluster_queue(
+            "q",
+            group(f0=quota(8)),
+            admissionChecksStrategy={"admissionChecks": [{"name": "c"}]},
+        ),
+        workload("w", "q", asking(1, required=RACK)),
+    )
+    [assigned] = world.admitted()["w"]["podSetAssignments"]
+    assert assigned.get("delayedTopologyRequest") == want
+    assert "topologyAssignment" not in assigned
+
+
 def test_second_pass_begins_with_what_is_held():
     document = workload("w", "q", asking(4, gpus=2, required=RACK))
     world = fleet(*racks(b1_r1=1)).feed(document)
