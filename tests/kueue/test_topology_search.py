@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from clusters.kueue.configuration import Gates
+from clusters.kueue.topology.balanced import _pruned
 from clusters.kueue.topology.search import Search
 from clusters.kueue.topology.tree import Domain
 
@@ -148,3 +149,19 @@ def test_a_domain_holds_what_its_children_hold():
     alone = searching(6, size=2, sizes={1: 2})
     alone.roll_up(root, 0)
     assert (root.pods, root.slices, root.slices_led) == (10, 5, 5)
+
+
+def test_nothing_is_balanced_where_no_share_leaves_room_for_the_leader():
+    """Also not with the lower share at which the leader would have room beside the last domain."""
+    search = searching(11, leaders=1)
+    racks = []
+    for name, hosts in (("r", [(6, 2), (2, 0), (1, 0)]), ("s", [(2, 0)]), ("t", [(2, 1), (3, 0)])):
+        children = [
+            Domain(f"{name}{index}", (name, str(index)), pods=fits, pods_led=beside, leaders=1)
+            for index, (fits, beside) in enumerate(hosts)
+        ]
+        racks.append(Domain(name, (name,), children=children))
+        search.roll_up(racks[-1], 0)
+    before = [(item.slices, item.slices_led) for item in racks]
+    assert _pruned(search, racks, 0) is None
+    assert [(item.slices, item.slices_led) for item in racks] == before
