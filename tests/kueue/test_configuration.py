@@ -17,7 +17,7 @@ from clusters.kueue.multikueue.settings import origin_of
 from clusters.kueue.queueing.readiness import ActiveCondition, queue_condition
 from clusters.kueue.quota.specifications import parse_check, parse_cluster_queue, parse_flavor
 from clusters.kueue.topology.nodes import NodeSpec, parse_node, parse_topology
-from clusters.kueue.workload.matching import Taint
+from clusters.kueue.workload.matching import Taint, Toleration
 from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.topology_request import (
     SliceLayer,
@@ -209,6 +209,18 @@ def test_node_and_topology_of_documents():
     levels = [{"nodeLabel": "rack"}, {"nodeLabel": "host"}]
     found = parse_topology({"metadata": {"name": "t"}, "spec": {"levels": levels}})
     assert found == ("t", ("rack", "host"))
+
+
+def test_flavor_of_a_document():
+    toleration = {"key": "k", "operator": "Exists"}
+    taint = {"key": "t", "value": "v", "effect": "NoExecute"}
+    document = flavor(
+        "f", nodeLabels={"a": "1"}, nodeTaints=[taint], tolerations=[toleration], topologyName="t"
+    )
+    found = parse_flavor(document)
+    assert (found.name, dict(found.node_labels), found.topology) == ("f", {"a": "1"}, "t")
+    assert found.taints == (Taint("t", "v", "NoExecute"),)
+    assert found.tolerations == (Toleration("k", "Exists"),)
 
 
 @pytest.mark.parametrize(
