@@ -439,6 +439,19 @@ def test_decide_gives_up_a_copy_that_was_put_out(is_active, want):
     assert actions(document, copies={"a": off, "b": copied()}) == want
 
 
+def test_decide_sends_a_waiting_workload_elsewhere_that_went_out_of_sync():
+    ended = copied(true("Finished", reason="OutOfSync"), job=True)
+    found = actions(local(nominatedClusterNames=["a"]), copies={"a": ended, "b": Copy()})
+    text = (
+        'Remote workload on worker cluster "a" is out of sync with its user job, resetting for '
+        "re-dispatch"
+    )
+    assert found == (
+        Tell("MultiKueueOutOfSync", text),
+        RemoveCopy("a", why="out-of-sync", blocks="its copy and its Job differed there"),
+    )
+
+
 def test_decide_waits_for_a_worker_that_is_lost_for_less_than_the_time_out():
     verdict = decide(group(local(**READY), copies={}, lost={"a": NOW - timedelta(seconds=60)}))
     assert verdict.actions == ()
