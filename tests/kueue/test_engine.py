@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -17,9 +18,12 @@ from clusters.kueue.explanation.reports import (
     cluster_queue_report,
     local_queue_report,
 )
-from clusters.kueue.explanation.why import Protection, explain
+from clusters.kueue.explanation.why import Explainer, Explanation, Holder, Protection, explain
+from clusters.kueue.queueing.readiness import ActiveCondition, local_queue_condition
+from clusters.kueue.quota.specifications import parse_local_queue
 from tests.kueue.builders import (
     GPU,
+    START,
     World,
     cluster_queue,
     cohort,
@@ -388,6 +392,30 @@ def test_active_condition(spec, documents, want_reason, want_message):
     assert condition.is_active == (want_reason == "Ready")
 
 
+STOPPED = ActiveCondition(False, "Stopped", "LocalQueue is stopped")
+NO_ENTRY = "Can't submit new workloads to clusterQueue"
+
+
+@pytest.mark.parametrize(
+    ("policy", "queue", "want"),
+    [
+        pytest.param("None", (True, "Ready"), (True, "Ready"), id="ready"),
+        pytest.param("None", (False, "Stopped"), (False, "ClusterQueueIsInactive"), id="inactive"),
+        pytest.param("None", None, (False, "ClusterQueueDoesNotExist"), id="no ClusterQueue"),
+        pytest.param("Hold", (True, "Ready"), STOPPED, id="held"),
+        pytest.param("HoldAndDrain", None, STOPPED, id="drained, and no ClusterQueue"),
+    ],
+)
+def test_condition_of_a_local_queue(policy, queue, want):
+    spec = parse_local_queue(local_queue("q", "q", stopPolicy=policy))
+    if not isinstance(want, ActiveCondition):
+        is_active, reason = want
+        text = "Can submit new workloads to localQueue" if is_active else NO_ENTRY
+        want = ActiveCondition(is_active, reason, text)
+    above = ActiveCondition(*queue, "") if queue is not None else None
+    assert local_queue_condition(spec, queue=above) == want
+
+
 def test_reports_list_every_pair_with_borrowing():
     world = World(None, flavor("f1")).feed(
         cluster_queue("q", group(f0=quota(2), f1=quota(1)), in_cohort="pool"),
@@ -468,6 +496,43 @@ def test_explanation_says_why_holders_are_not_preempted(rules, priority, want_ow
     got = {holder.key: holder.protection for holder in found.holders}
     nominal = Protection.RECLAIM_NEVER if rules == preemption() else Protection.WITHIN_NOMINAL
     assert got == {"ns/mine": want_own, "ns/borrower": want_other, "ns/nominal": nominal}
+
+
+def test_explanations_of_one_moment_do_not_mix():
+    """One lacks GPUs and the other cards of the network, which other workloads hold."""
+    nic = "example.com/nic"
+    world = World().feed(
+        cluster_queue("q", group(f0=[quota(4), quota(4, resource=nic)])),
+        reserved(workload("gpus", "q", pod_set({GPU: 3})), "q", at="2026-01-01T00:00:01Z"),
+        reserved(workload("cards", "q", pod_set({nic: 4})), "q"),
+        workload("w", "q", pod_set({GPU: 2})),
+        workload("v", "q", pod_set({nic: 3}), age=1),
+    )
+    world.run()
+    explainer = Explainer(world.engine, now=world.now)
+    for name, holder, resource, held, missing in (
+        ("w", "gpus", GPU, 3, 1),
+        ("v", "cards", nic, 4, 3),
+    ):
+        found = explainer.explain(f"ns/{name}")
+        pair = FlavorResource("f0", resource)
+        assert (found.message, found.message_now) == (
+            f"couldn't assign flavors to pod set main: insufficient unused quota for {resource} "
+            f"in flavor f0, {missing} more needed",
+        ) * 2
+        assert dict(found.lacking) == {pair: missing}
+        since = START + timedelta(seconds=holder == "gpus")
+        protection = Protection.WITHIN_QUEUE_NEVER
+        assert found.holders == (Holder(f"ns/{holder}", "q", {pair: held}, protection, since),)
+        assert list(found.quota) == [pair]
+
+
+def test_what_is_deactivated_waits_nowhere():
+    document = workload("w", "q", gpus=1)
+    document["spec"]["active"] = False
+    world = one_queue().feed(document)
+    found = explain(world.engine, "ns/w", now=world.now)
+    assert found == Explanation("Deactivated", "The workload is deactivated")
 
 
 def test_long_messages_are_cut_for_the_api():

@@ -12,11 +12,13 @@ from clusters.kueue.explanation.reports import (
 )
 from clusters.kueue.quota.fair_sharing import share_of
 from tests.kueue.builders import (
+    GPU,
     World,
     cluster_queue,
     cohort,
     flavor,
     group,
+    pod_set,
     preemption,
     quota,
     reserved,
@@ -62,6 +64,32 @@ def test_share_counts_what_nobody_can_lend_as_borrowed():
     world.engine.state.settle(world.now)
     share = share_of(world.engine.state.snapshot.queues["a"].node)
     assert (share.ratio, share.is_borrowing) == (0.0, True)
+
+
+def test_share_counts_what_no_queue_has_quota_of_as_borrowed():
+    world = World(FAIR).feed(
+        fair_queue("a", 4),
+        reserved(workload("w", "a", pod_set({"example.com/nic": 5})), "a"),
+        reserved(workload("v", "a", gpus=5), "a"),
+    )
+    world.engine.state.settle(world.now)
+    share = share_of(world.engine.state.snapshot.queues["a"].node)
+    assert (share.ratio, share.weight, share.resource, share.is_borrowing) == (
+        250.0, 1.0, GPU, True,
+    )  # fmt: skip
+
+
+def test_dominant_resource_is_that_of_the_largest_share():
+    both = [quota(4), quota(10, resource="example.com/nic")]
+    world = World(FAIR).feed(
+        cluster_queue("a", group(f0=both), in_cohort="pool", fairSharing={"weight": "2"}),
+        cluster_queue("b", group(f0=both), in_cohort="pool"),
+        reserved(workload("w", "a", pod_set({GPU: 5, "example.com/nic": 15})), "a"),
+    )
+    world.engine.state.settle(world.now)
+    share = share_of(world.engine.state.snapshot.queues["a"].node)
+    assert (share.ratio, share.weight, share.resource) == (250.0, 2.0, "example.com/nic")
+    assert (share.sort_key, share.published) == ((False, 125.0), 125)
 
 
 def test_share_of_a_cohort_counts_its_whole_subtree():
@@ -152,6 +180,49 @@ def test_preemption_brings_shares_closer(held, want_victims):
     result = world.cycle()
     got = {item.key.removeprefix("ns/"): item.reason for item in result.preempted}
     assert got == want_victims
+
+
+@pytest.mark.parametrize(
+    ("of_b", "of_c", "want_victims"),
+    [
+        pytest.param(3, 5, ["ns/c0"], id="the last by name"),
+        pytest.param(5, 3, ["ns/b0"], id="the first by name"),
+        pytest.param(4, 4, ["ns/b0"], id="of equals whose workload began last"),
+    ],
+)
+def test_the_queue_with_the_highest_share_gives_first(of_b, of_c, want_victims):
+    held = [
+        reserved(workload(f"{name}{index}", name, gpus=1), name, at=f"2026-01-01T00:00:{at}Z")
+        for name, count, at in (("b", of_b, "09"), ("c", of_c, "05"))
+        for index in range(count)
+    ]
+    world = World(FAIR).feed(
+        cohort("pool", f0=quota(8)),
+        *(fair_queue(name, 0) for name in "abc"),
+        *held,
+        workload("w", "a", gpus=1),
+    )
+    assert [item.key for item in world.cycle().preempted] == want_victims
+
+
+def test_the_cohort_with_the_highest_share_gives_first():
+    queues = [
+        cluster_queue(name, group(f0=quota(0)), in_cohort=above, preemption=RULES)
+        for name, above in (("b", "left"), ("c", "right"))
+    ]
+    world = World(FAIR).feed(
+        cohort("pool", f0=quota(8)),
+        *(cohort(name, "pool") for name in ("left", "right", "still")),
+        *queues,
+        cluster_queue("d", group(f0=quota(2)), in_cohort="still", preemption=RULES),
+        fair_queue("a", 0),
+        reserved(workload("b0", "b", gpus=3), "b"),
+        reserved(workload("c0", "c", gpus=4), "c"),
+        reserved(workload("c1", "c", gpus=1), "c"),
+        reserved(workload("d0", "d", gpus=2), "d"),
+        workload("w", "a", gpus=1),
+    )
+    assert [item.key for item in world.cycle().preempted] == ["ns/c0"]
 
 
 def test_second_strategy_compares_with_the_share_before():

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from clusters.kueue import feature_gates
 from clusters.kueue.configuration import Configuration, Gates, not_followed
-from clusters.kueue.feature_gates import GATES, Stance, in_force
+from clusters.kueue.feature_gates import GATES, Gate, Stance, in_force
 
 SERVED = sorted((Path(__file__).parent / "served_gates").glob("v*.txt"))
 PAGE = Path(__file__).parents[2] / "docs" / "kueue-gates.md"
@@ -102,6 +103,29 @@ def test_a_gate_that_kueue_does_not_know_is_refused() -> None:
     assert not_followed({"featureGates": {"QuotaForAll": True}}) == [
         "QuotaForAll is no gate of Kueue 0.19"
     ]
+
+
+def test_a_row_of_the_table_is_a_gate() -> None:
+    found = feature_gates._read()
+    assert found == GATES
+    assert found["TASBalancedPlacement"] == Gate(
+        name="TASBalancedPlacement",
+        stage="Alpha",
+        is_on=False,
+        stance=Stance.FOLLOWED,
+        changes=GATES["TASBalancedPlacement"].changes,
+    )
+    assert found["TASBalancedPlacement"].changes
+    assert found["TASProfileMixed"].is_on
+
+
+def test_devices_by_claims_are_not_followed() -> None:
+    devices = {"resources": {"deviceClassMappings": [{"name": "gpus"}]}}
+    assert not_followed(devices) == [
+        "resources.deviceClassMappings: devices by claims count as quota"
+    ]
+    assert not_followed({"resources": {"deviceClassMappings": []}}) == []
+    assert not_followed({}) == []
 
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:

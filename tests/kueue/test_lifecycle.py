@@ -217,6 +217,9 @@ def inactive(document: dict[str, Any]) -> dict[str, Any]:
             inactive(held(condition("Evicted", reason="Deactivated"))), (), id="already evicted"
         ),
         pytest.param(held(condition("Finished")), (), id="finished"),
+        pytest.param(
+            inactive(held(condition("Finished"))), (), id="finished before it was deactivated"
+        ),
     ],
 )
 def test_deactivation(document, want_steps):
@@ -228,8 +231,17 @@ def test_execution_time_counts_earlier_runs():
     document["spec"]["maximumExecutionTimeSeconds"] = 4800
     assert steps(document) == (LookAgain(START + timedelta(seconds=4200)),)
     document["spec"]["maximumExecutionTimeSeconds"] = 4200
-    (step,) = steps(document)
-    assert (step.reason, step.resets_execution_time) == ("MaximumExecutionTimeExceeded", True)
+    over = TargetDeactivation(
+        "MaximumExecutionTimeExceeded",
+        "exceeding the maximum execution time",
+        resets_execution_time=True,
+    )
+    assert steps(document) == (over,)
+    first = held()
+    first["spec"]["maximumExecutionTimeSeconds"] = 3601
+    assert steps(first) == (LookAgain(START + timedelta(seconds=3601)),)
+    first["spec"]["maximumExecutionTimeSeconds"] = 3600
+    assert steps(first) == (over,)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +285,79 @@ def test_pods_that_do_not_get_ready_in_time(tries, limit, want_step):
     configuration = {"waitForPodsReady": {"requeuingStrategy": {"backoffLimitCount": limit}}}
     document = held(requeueState={"count": tries})
     assert steps(document, configuration=configuration) == (want_step,)
+
+
+RECOVERING = held(condition("PodsReady", "False", "WaitForRecovery"))
+
+
+@pytest.mark.parametrize(
+    ("section", "document", "want_step"),
+    [
+        pytest.param({"timeout": "2h"}, held(), LookAgain(START + timedelta(hours=2)), id="start"),
+        pytest.param(
+            {"timeout": "5m", "recoveryTimeout": "3h"},
+            RECOVERING,
+            LookAgain(START + timedelta(hours=3)),
+            id="a recovery has its own time",
+        ),
+        pytest.param(
+            {"timeout": "2h", "recoveryTimeout": "1h"},
+            RECOVERING,
+            Evict(
+                "PodsReadyTimeout",
+                "Exceeded the PodsReady timeout ns/w",
+                cause="WaitForRecovery",
+                requeue_count=1,
+                requeue_at=START + timedelta(minutes=61),
+            ),
+            id="pods that were lost and do not come back",
+        ),
+        pytest.param({"enable": False}, held(), None, id="switched off"),
+    ],
+)
+def test_pods_get_ready_within_their_time(section, document, want_step):
+    found = steps(document, configuration={"waitForPodsReady": section})
+    assert found == ((want_step,) if want_step else ())
+
+
+def test_the_nearest_deadline_is_looked_at():
+    document = held()
+    document["spec"]["maximumExecutionTimeSeconds"] = 5400
+    configuration = {"waitForPodsReady": {"timeout": "2h"}}
+    found = steps(document, configuration=configuration)
+    assert found == (LookAgain(START + timedelta(seconds=5400)),)
+
+
+@pytest.mark.parametrize(
+    ("on_flavors", "want_steps"),
+    [
+        pytest.param(["f0"], (ListChecks(("c",)),), id="its flavor has the check"),
+        pytest.param(["other"], (MarkAdmitted(),), id="another flavor has it"),
+    ],
+)
+def test_checks_are_those_of_the_flavors_that_are_held(on_flavors, want_steps):
+    rule = {"name": "c", "onFlavors": on_flavors}
+    found = steps(
+        held(is_admitted=False),
+        queue={"admissionChecksStrategy": {"admissionChecks": [rule]}},
+    )
+    assert found == want_steps
+
+
+def test_several_checks_are_told_in_order_and_the_last_wish_holds():
+    listed = [
+        check("d", "Retry", requeueAfterSeconds=600),
+        {**check("b", "Retry"), "message": ""},
+        check("c", "Ready"),
+    ]
+    found = steps(held(is_admitted=False, admissionChecks=listed), checks=("b", "c", "d"))
+    assert found == (
+        Evict(
+            "AdmissionCheck",
+            'Evicted due to AdmissionChecks in Retry state: "b"; "d" (m)',
+            requeue_at=START + timedelta(minutes=40),
+        ),
+    )
 
 
 def test_pods_that_are_ready_stay():
@@ -339,7 +424,32 @@ def test_priority_follows_its_class():
         cluster_queue("q", group(f0=quota(4))),
         document,
     )
+    world.engine.state.settle(world.now)
     assert next_steps(world.engine, document, now=world.now) == (SetPriority(7),)
+    document["spec"]["priority"] = 7
+    assert next_steps(world.engine, document, now=world.now) == ()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {},
+        {"group": "scheduling.k8s.io", "name": "high"},
+        {"group": "kueue.x-k8s.io"},
+        {"group": "kueue.x-k8s.io", "name": "gone"},
+    ],
+    ids=["none", "of pods", "without a name", "unknown"],
+)
+def test_priority_stays_where_no_class_of_the_cluster_sets_it(reference):
+    document = workload("w", "q", gpus=1, priority=3)
+    document["spec"]["priorityClassRef"] = reference
+    world = World(QUIET).feed(
+        {"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7},
+        cluster_queue("q", group(f0=quota(4))),
+        document,
+    )
+    world.engine.state.settle(world.now)
+    assert next_steps(world.engine, document, now=world.now) == ()
 
 
 def test_backoff_doubles_up_to_its_maximum():
@@ -350,6 +460,7 @@ def test_backoff_doubles_up_to_its_maximum():
 
 def test_only_some_evictions_requeue_at_once():
     assert is_requeued_at_once("Preempted")
+    assert is_requeued_at_once("NodeFailures")
     assert not is_requeued_at_once("PodsReadyTimeout")
 
 

@@ -405,6 +405,53 @@ def test_decide_says_what_to_do(document, changes, want):
     assert actions(document, **changes) == want
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "wants_update"),
+    [
+        pytest.param("high", "low", True, id="another class of equal priority"),
+        pytest.param("high", None, True, id="a class where it had none"),
+        pytest.param("high", "high", False, id="the same"),
+    ],
+)
+def test_decide_lets_a_class_of_priority_follow(ours, theirs, wants_update):
+    document = local(nominatedClusterNames=["a", "b"])
+    document["spec"]["priorityClassRef"] = reference = {"name": ours}
+    spec = {"priority": 0} | ({"priorityClassRef": {"name": theirs}} if theirs else {})
+    found = actions(document, copies={"a": copied(spec=spec), "b": copied(spec=document["spec"])})
+    assert found == ((UpdatePriority("a", 0, reference),) if wants_update else ())
+
+
+@pytest.mark.parametrize(
+    ("is_active", "want"),
+    [
+        pytest.param(
+            True,
+            (RemoveCopy("a", why="changed", blocks="its copy was deactivated there"),),
+            id="there alone",
+        ),
+        pytest.param(False, (), id="on the manager, too"),
+    ],
+)
+def test_decide_gives_up_a_copy_that_was_put_out(is_active, want):
+    document = local(nominatedClusterNames=["a", "b"])
+    document["spec"]["active"] = is_active
+    off = copied(spec={"priority": 0, "active": False})
+    assert actions(document, copies={"a": off, "b": copied()}) == want
+
+
+def test_decide_sends_a_waiting_workload_elsewhere_that_went_out_of_sync():
+    ended = copied(true("Finished", reason="OutOfSync"), job=True)
+    found = actions(local(nominatedClusterNames=["a"]), copies={"a": ended, "b": Copy()})
+    text = (
+        'Remote workload on worker cluster "a" is out of sync with its user job, resetting for '
+        "re-dispatch"
+    )
+    assert found == (
+        Tell("MultiKueueOutOfSync", text),
+        RemoveCopy("a", why="out-of-sync", blocks="its copy and its Job differed there"),
+    )
+
+
 def test_decide_waits_for_a_worker_that_is_lost_for_less_than_the_time_out():
     verdict = decide(group(local(**READY), copies={}, lost={"a": NOW - timedelta(seconds=60)}))
     assert verdict.actions == ()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.documents.resources import Resource
+from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.multikueue.decide import Copy, Group, decide
 from clusters.kueue.multikueue.dispatchers import (
     ALL_AT_ONCE,
@@ -23,6 +24,10 @@ from clusters.kueue.multikueue.dispatchers import (
     Dispatcher,
     Nomination,
     Pace,
+    all_at_once,
+    by_cheapest_fit,
+    by_configuration,
+    in_rounds,
     not_yet,
 )
 from clusters.kueue.multikueue.group import Round
@@ -133,6 +138,94 @@ def test_nobody_is_added_to_a_nominated_worker_that_a_new_shift_has_not_connecte
     nominate = settings().nominate
     assert nominate(replace(group, opening=frozenset("a"))).clusters == ("a",)
     assert nominate(group).clusters == ("b",)
+
+
+FOUR_MINUTES_AGO = NOW - timedelta(minutes=4)
+LONG_AGO = NOW - timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("group", "want"),
+    [
+        pytest.param(
+            waiting("c", "a", "b"),
+            Nomination(("c", "a"), Round(1, NOW, ("c", "a")), NOW + FIVE),
+            id="the first round",
+        ),
+        pytest.param(
+            waiting("c", "a", "b", nominated=("b",), blocked={"a": "no room"}, lost={"d": NOW}),
+            Nomination(
+                ("b",), Round(1, NOW, ("b",), {"a": "no room", "d": "not connected"}), NOW + FIVE
+            ),
+            id="a memory that was lost",
+        ),
+        pytest.param(
+            waiting("c", "a", "b", nominated=("c",), rounds=(Round(1, FOUR_MINUTES_AGO, ("c",)),)),
+            Nomination(("c",), look_again=NOW + timedelta(minutes=1)),
+            id="a round is under way",
+        ),
+        pytest.param(
+            waiting("c", "a", "b", nominated=("c",), rounds=(Round(1, LONG_AGO, ("c",)),)),
+            Nomination(("c", "a", "b"), Round(2, NOW, ("a", "b")), NOW + FIVE),
+            id="it is over",
+        ),
+        pytest.param(
+            waiting(
+                "c", "a", "b", nominated=("c",), blocked={"c": "full"},
+                rounds=(Round(1, NOW, ("c",)),),
+            ),
+            Nomination(("a", "b"), Round(2, NOW, ("a", "b"), {"c": "full"}), NOW + FIVE),
+            id="nobody of it can take anything",
+        ),
+        pytest.param(
+            waiting("c", nominated=("c",), rounds=(Round(1, LONG_AGO, ("c",)),)),
+            Nomination(("c",), look_again=NOW + FIVE),
+            id="nobody is left",
+        ),
+        pytest.param(
+            waiting("c", opening=frozenset({"z"})),
+            Nomination((), look_again=NOW + timedelta(milliseconds=200), is_undecided=True),
+            id="somebody is just being connected",
+        ),
+        pytest.param(
+            waiting("c", opening=frozenset({"z"}), blocked={"z": "gone"}),
+            Nomination(("c",), Round(1, NOW, ("c",), {"z": "gone"}), NOW + FIVE),
+            id="somebody who is connected in vain",
+        ),
+    ],
+)  # fmt: skip
+def test_rounds_of_two_follow_the_configuration(group, want):
+    assert in_rounds(by_configuration)(group, Pace(step=2)) == want
+
+
+def test_cheapest_fit_orders_and_says_why():
+    offers = {
+        "a": Offer(Fit.BURST, times=1),
+        "b": Offer(Fit.FLOOR, hourly_price=Decimal("2.50"), times=2),
+        "c": Offer(Fit.NEVER, why_not="no flavor takes it"),
+    }
+    chosen = in_rounds(by_cheapest_fit)
+    group = waiting("a", "b", "c", "d", "e", offers=offers, blocked={"e": "foreign"})
+    why = {
+        "b": "1. fits in the workspace's own quota, 2.5 per hour, room for 2",
+        "a": "2. fits by borrowing, no price, room for 1",
+        "d": "3. quota there is not known",
+        "c": "4. no flavor takes it",
+        "e": "foreign",
+    }
+    assert chosen(group, Pace(step=5)) == Nomination(
+        ("b", "a", "d"), Round(1, NOW, ("b", "a", "d"), why), NOW + FIVE
+    )
+
+
+def test_all_at_once_opens_a_round_for_who_is_new():
+    first = Round(1, LONG_AGO, ("a",))
+    group = waiting("b", "a", rounds=(first,), blocked={"c": "x"}, lost={"d": NOW})
+    assert all_at_once(group) == Nomination(
+        ("a", "b"), Round(2, NOW, ("b",), {"c": "x", "d": "not connected"})
+    )
+    assert all_at_once(waiting("a", rounds=(first,))) == Nomination(("a",))
+    assert all_at_once(waiting()) == Nomination(())
 
 
 def test_incremental_rests_when_everybody_is_nominated():
@@ -294,6 +387,56 @@ def test_offer_reads_the_workers_quota(queues, want_fit, want_times):
         assert (offer.flavors, offer.hourly_price) == (("h100",), Decimal(10))
 
 
+def test_offer_is_told_whole():
+    labelled = quota(queue("team", 16, used=1))
+    found = labelled.offer(workload(2, pods=2), prices={"h100": Decimal("2.5")})
+    assert found == Offer(
+        Fit.FLOOR,
+        flavors=("h100",),
+        hourly_price=Decimal("10.0"),
+        times=3,
+        usage={FlavorResource("h100", GPU): 4},
+    )
+    assert labelled.labels_of(["h100", "gone"]) == {"zone": "eu-1"}
+
+
+def test_offer_that_can_never_be_says_why():
+    no_flavor = WorkerQuota(queues=[queue("team", 8)], local_queues=[LOCAL])
+    assert no_flavor.offer(workload(1), prices={}) == Offer(
+        Fit.NEVER,
+        why_not="couldn't assign flavors to pod set main: flavor h100 not found",
+    )
+    assert quota(queue("other", 8)).offer(workload(1), prices={}) == Offer(
+        Fit.NEVER, why_not="it has no LocalQueue default with a ClusterQueue"
+    )
+    assert quota(queue("team", 2)).offer(workload(4), prices={}) == Offer(
+        Fit.NEVER,
+        why_not=(
+            "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
+            "flavor h100, previously considered podsets requests (0) + current podset request (4) "
+            "> maximum capacity (2)"
+        ),
+    )
+
+
+@pytest.mark.parametrize(("asked", "want_fit"), [("500m", Fit.FLOOR), ("501m", Fit.FULL)])
+def test_offer_counts_what_the_worker_reports_of_every_resource(asked, want_fit):
+    cpu = {"name": "cpu", "nominalQuota": "2"}
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "h100", "resources": [cpu]}]}]
+    reserved = [{"name": "h100", "resources": [{"name": "cpu", "total": "1500m"}]}, {"name": "x"}]
+    document = {
+        "metadata": {"name": "team"},
+        "spec": {"resourceGroups": groups},
+        "status": {"flavorsReservation": reserved},
+    }
+    asking = workload(0)
+    container = asking["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": asked}}
+    assert quota(document).offer(asking, prices={}) == Offer(
+        want_fit, usage={FlavorResource("h100", "cpu"): int(asked[:-1])}
+    )
+
+
 def test_offer_without_a_price_says_so():
     offer = quota(queue("team", 8)).offer(workload(1), prices={"a100": Decimal(1)})
     assert offer.hourly_price is None
@@ -345,6 +488,30 @@ def test_settings_tell_every_fault_at_once():
 def test_settings_refuse_rounds_for_a_dispatcher_without_them():
     with pytest.raises(ValueError, match="only for the dispatchers that work in rounds"):
         settings(ALL_AT_ONCE, incrementalDispatcherConfig={"stepSize": 2})
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_settings_follow_the_gate_of_finer_conditions(is_on):
+    gates = {"UnadmittedWorkloadsObservability": is_on}
+    found = DispatchSettings.from_document({"featureGates": gates})
+    assert found == DispatchSettings(is_fine=is_on)
+
+
+def test_settings_are_read_whole():
+    found = settings(
+        CHEAPEST_FIT,
+        workerLostTimeout="90s",
+        incrementalDispatcherConfig={"stepSize": 4, "timeout": "2m"},
+    )
+    assert found == DispatchSettings(
+        CHEAPEST_FIT,
+        step=4,
+        round_length=timedelta(minutes=2),
+        worker_lost_timeout=timedelta(seconds=90),
+    )
+    assert (found.words, found.is_in_rounds, found.round_s, found.worker_lost_s) == (
+        "cheapest fit", True, 120, 90,
+    )  # fmt: skip
 
 
 def test_settings_read_frameworks():

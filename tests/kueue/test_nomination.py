@@ -8,6 +8,7 @@ import pytest
 
 from clusters.documents import labels
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.cycle.decisions import Pending
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.cycle.nomination import smallest_reduction
 from clusters.kueue.workload.parser import WorkloadParser
@@ -142,6 +143,8 @@ def test_victims_of_another_are_counted_on_where_the_gate_says_so(is_recomputed,
     made = two_preemptors(is_recomputed=is_recomputed)
     result = made.cycle(START)
     assert [item.key for item in result.preempted] == ["ns/big"]
-    assert {item.key: item.message for item in result.pending}["ns/two"] == want
+    [told] = [item for item in result.pending if item.key == "ns/two"]
+    reason = "WaitingForPreemptedWorkloads" if is_recomputed else "WaitingForQuota"
+    assert told == Pending("ns/two", reason, want, "b", has_changed=True)
     made.release_evicted("ns/big", now=START)
     assert {item.key for item in made.cycle(START).admitted} == {"ns/one", "ns/two"}

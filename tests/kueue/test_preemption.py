@@ -284,3 +284,17 @@ def test_snapshot_is_as_before_when_nothing_can_be_preempted():
     before = world.usage()
     assert victims(world) == {}
     assert world.usage() == before
+
+
+def test_a_queue_may_go_on_borrowing_when_it_preempts_its_own():
+    world = World().feed(
+        cluster_queue(
+            "a", group(f0=quota(2)), in_cohort="pool", preemption=preemption("LowerPriority")
+        ),
+        cluster_queue("lender", group(f0=quota(4)), in_cohort="pool"),
+        reserved(workload("old", "a", gpus=2), "a"),
+        reserved(workload("other", "a", gpus=4, priority=9), "a"),
+        workload("w", "a", gpus=2, priority=1),
+    )
+    found = [(item.key, item.reason) for item in world.cycle().preempted]
+    assert found == [("ns/old", "InClusterQueue")]

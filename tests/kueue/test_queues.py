@@ -162,6 +162,25 @@ def test_equals_of_a_workload_without_fit_are_parked_with_it():
     assert pop_all(queue) == ["same0", "same1", "same2", "other", "same3", "same4"]
 
 
+def test_workloads_in_the_heap_are_counted():
+    queue = new_queue()
+    for name, gpus in (("a", 1), ("b", 1), ("c", 1), ("d", 2), ("e", 3), ("f", 4)):
+        queue.add(parsed(name, gpus=gpus), now=START)
+    assert queue.active_count == 6
+    head = queue.pop()
+    assert head is not None
+    assert queue.active_count == 5
+    queue.requeue(head, reason=RequeueReason.NO_FIT, has_pending_flavors=False)
+    assert (queue.active_count, len(queue)) == (3, 6)
+    copy = new_queue()
+    copy.adopt(queue)
+    assert (copy.active_count, len(copy)) == (3, 6)
+    assert copy.parked_keys() == ["ns/a", "ns/b", "ns/c"]
+    assert copy.active_keys() == ["ns/d", "ns/e", "ns/f"]
+    wake(copy)
+    assert (copy.active_count, queue.active_count) == (6, 3)
+
+
 def test_strict_queue_does_not_park_equals():
     queue = new_queue(QueueingStrategy.STRICT_FIFO)
     queue.add(parsed("a"), now=START)

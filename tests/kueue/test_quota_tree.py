@@ -258,3 +258,21 @@ def test_cycle_of_cohorts_is_refused_wherever_it_closes(snapshot, lower, upper):
     snapshot.refresh()
     assert all(snapshot.cohorts[name].is_cyclic for name in names)
     assert not any(item.takes_part for item in snapshot.queues.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "amount", "want"),
+    [
+        pytest.param(KEY, 10, False, id="all of its own"),
+        pytest.param(KEY, 11, True, id="one more"),
+        pytest.param(FlavorResource("f9", GPU), 1, True, id="of what it has no quota of"),
+    ],
+)
+def test_who_borrows_is_known_to_the_cohort(key, amount, want):
+    snapshot = build(queue("a", 10), queue("b", 8))
+    node, root = snapshot.queues["a"].node, snapshot.cohorts["pool"].node
+    node.add(key, amount)
+    assert (node in root.borrowers.get(key, {})) is want
+    node.remove(key, amount)
+    assert not root.borrowers.get(key)
+    assert not node.usage

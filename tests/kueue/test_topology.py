@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from clusters.kueue.assignment.outcome import FlavorChoice, FlavorMode, PodSetAssignment
+from clusters.kueue.assignment.topology import held_assignment
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.engine import Engine
+from clusters.kueue.topology.places import held_uses
+from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.placement import (
     PlacedPods,
     Placement,
     parse_placement,
     placement_document,
 )
+from clusters.kueue.workload.workloads import PodSetHold
 from tests.kueue.builders import (
     GPU,
     World,
@@ -153,6 +159,94 @@ def test_leader_and_workers_share_a_rack():
     }
 
 
+def test_pod_sets_without_a_group_are_placed_one_after_the_other():
+    world = fleet(*racks(b1_r1=2, b1_r2=3)).feed(
+        workload(
+            "w",
+            "q",
+            asking(2, name="first", required=RACK),
+            asking(3, name="second", required=RACK),
+        )
+    )
+    assert places(world) == {
+        "first": {"b1-r1-n1": 1, "b1-r1-n2": 1},
+        "second": {"b1-r2-n1": 1, "b1-r2-n2": 1, "b1-r2-n3": 1},
+    }
+
+
+def test_leader_that_takes_no_quota_is_placed_beside_the_others():
+    leader = pod_set({"cpu": 1}, name="leader") | {
+        "topologyRequest": {"required": RACK, "podSetGroupName": "all"}
+    }
+    configuration = {"resources": {"excludeResourcePrefixes": ["cpu"]}}
+    world = fleet(*racks(b1_r1=2, b1_r2=1), configuration=configuration).feed(
+        workload("w", "q", leader, asking(2, name="workers", required=RACK, podSetGroupName="all"))
+    )
+    assert places(world) == {
+        "leader": {"b1-r1-n1": 1},
+        "workers": {"b1-r1-n1": 1, "b1-r1-n2": 1},
+    }
+    held = world.engine.state.workloads["ns/w"].reservation
+    assert held is not None
+    assert [dict(item.amounts) for item in held.pod_sets] == [{GPU: 0}, {GPU: 16}]
+    assert world.usage()["q"] == {("f0", GPU): 16}
+
+
+LAYERS = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "count", "want"),
+    [
+        pytest.param(
+            {"preferred": BLOCK},
+            12,
+            f"doesn't allow to fit; 1/3 slice(s) fit on level {RACK}; "
+            f"3/6 slice(s) fit on level {HOST}",
+            id="preferred",
+        ),
+        pytest.param(
+            {"required": RACK},
+            8,
+            f"doesn't allow to fit; 1/2 slice(s) fit on level {RACK}; "
+            f"2/4 slice(s) fit on level {HOST}",
+            id="required",
+        ),
+    ],
+)
+def test_slices_that_do_not_fit_are_counted_by_layer(request_, count, want):
+    nodes = [node(f"n{index}", f"b1-r{index % 2}", gpus=3) for index in range(3)]
+    asked = asking(count, gpus=1, podsetSliceRequiredTopologyConstraints=LAYERS, **request_)
+    world = fleet(*nodes).feed(workload("w", "q", asked))
+    world.cycle()
+    assert world.message("w") == f'couldn\'t assign flavors to pod set main: topology "topo" {want}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "want"),
+    [
+        pytest.param(
+            {"required": RACK}, "allows to fit only 3 out of 4 pod(s)", id="some of the pods"
+        ),
+        pytest.param(
+            {"preferred": BLOCK}, "allows to fit only 3 out of 4 pod(s)", id="no more anywhere"
+        ),
+        pytest.param(
+            {"required": BLOCK, "podSetSliceRequiredTopology": HOST, "podSetSliceSize": 4},
+            "doesn't allow to fit any of 1 slice(s)",
+            id="not a single slice",
+        ),
+    ],
+)
+def test_pods_that_do_not_fit_are_counted(request_, want):
+    world = fleet(*racks(b1_r1=3)).feed(workload("w", "q", asking(4, **request_)))
+    world.cycle()
+    text = world.message("w")
+    start = f'couldn\'t assign flavors to pod set main: topology "topo" {want}'
+    assert text.startswith(start)
+    assert text.removeprefix(start) in {"", f'. Total nodes: 3; excluded: resource "{GPU}": 3'}
+
+
 def test_inner_slices_stay_on_their_nodes():
     nodes = [node(f"n{index}", f"b1-r{index % 2}", gpus=3) for index in range(4)]
     layers = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
@@ -186,6 +280,14 @@ def test_balanced_placement_shares_evenly(is_balanced, want):
     world = fleet(*racks(b1_r1=2), configuration=gates)
     world.feed(workload("w", "q", asking(6, gpus=2, preferred=HOST)))
     assert places(world) == {"main": want}
+
+
+def test_balanced_placement_takes_the_first_nodes_that_leave_nothing_over():
+    gates = {"featureGates": {"TASBalancedPlacement": True}}
+    nodes = [node(f"n{n}", "b1-r1", gpus=gpus) for n, gpus in enumerate((5, 5, 7, 6, 6), start=1)]
+    world = fleet(*nodes, configuration=gates)
+    world.feed(workload("w", "q", asking(17, gpus=1, preferred=HOST)))
+    assert places(world) == {"main": {"n1": 5, "n2": 5, "n3": 7}}
 
 
 @pytest.mark.parametrize(
@@ -328,6 +430,176 @@ def test_a_workload_that_nothing_replaces_a_node_for_is_evicted():
     assert evicted[0].message.endswith("no replacement for unhealthy node(s): b1-r1-n1")
 
 
+@pytest.mark.parametrize(
+    ("request_", "want"),
+    [
+        pytest.param({"unconstrained": True}, {"b1-r1-n2": 1, "b1-r2-n1": 1}, id="anywhere"),
+        pytest.param({"preferred": RACK}, {"b1-r1-n2": 1, "b1-r2-n1": 1}, id="elsewhere at need"),
+        pytest.param(
+            {"podSetSliceRequiredTopology": HOST, "podSetSliceSize": 1},
+            {"b1-r1-n2": 1, "b1-r2-n1": 1},
+            id="slices alone",
+        ),
+        pytest.param({"required": RACK}, None, id="not outside of its rack"),
+    ],
+)
+def test_pods_of_a_failed_node_move_as_far_as_they_may(request_, want):
+    document = workload("w", "q", asking(2, **request_))
+    world = fleet(*racks(b1_r1=2)).feed(document)
+    failed = lost(world, document, "b1-r1-n1")
+    world.engine.delete("Node", key="b1-r1-n1", now=world.now)
+    world.feed(node("b1-r2-n1", "b1-r2"), failed)
+    if want is None:
+        assert [item.key for item in world.cycle().evicted] == ["ns/w"]
+    else:
+        assert places(world) == {"main": want}
+
+
+def test_what_is_left_of_an_inner_slice_is_completed_in_its_domain():
+    """Two pods of a slice of four share a rack; the one that lost its node stays in it."""
+    layers = [{"topology": BLOCK, "size": 4}, {"topology": RACK, "size": 2}]
+    nodes = [
+        node(f"b1-{rack}-{name}", f"b1-{rack}", gpus=1) for rack in ("r1", "r2") for name in "ab"
+    ]
+    asked = asking(4, gpus=1, required=BLOCK, podsetSliceRequiredTopologyConstraints=layers)
+    document = workload("w", "q", asked)
+    world = fleet(*nodes).feed(document)
+    failed = lost(world, document, "b1-r1-a")
+    world.engine.delete("Node", key="b1-r1-a", now=world.now)
+    world.feed(node("b1-r0-z", "b1-r0", gpus=1), node("b1-r1-z", "b1-r1", gpus=9), failed)
+    assert places(world) == {"main": {"b1-r1-b": 1, "b1-r1-z": 1, "b1-r2-a": 1, "b1-r2-b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("spare", "want"),
+    [
+        pytest.param({"r4": [4]}, {"b1-r1-n": 4, "b1-r4-0": 4}, id="in a rack for all of it"),
+        pytest.param({"r3": [2], "r4": [2]}, None, id="not in two racks"),
+    ],
+)
+def test_a_slice_that_was_lost_whole_is_replaced_whole(spare, want):
+    nodes = [node(f"b1-{rack}-n", f"b1-{rack}", gpus=4) for rack in ("r1", "r2")]
+    asked = asking(8, gpus=1, required=BLOCK, podsetSliceRequiredTopologyConstraints=LAYERS)
+    document = workload("w", "q", asked)
+    world = fleet(*nodes).feed(document)
+    failed = lost(world, document, "b1-r2-n")
+    world.engine.delete("Node", key="b1-r2-n", now=world.now)
+    for rack, sizes in spare.items():
+        world.feed(
+            *(node(f"b1-{rack}-{n}", f"b1-{rack}", gpus=gpus) for n, gpus in enumerate(sizes))
+        )
+    world.feed(failed)
+    if want is None:
+        assert [item.key for item in world.cycle().evicted] == ["ns/w"]
+    else:
+        assert places(world) == {"main": want}
+
+
+def test_a_second_pass_that_finds_nothing_is_tried_ever_more_seldom():
+    gates = {"featureGates": {"TASFailedNodeReplacementFailFast": False}}
+    document = workload("w", "q", asking(2, required=RACK))
+    world = fleet(*racks(b1_r1=2), configuration=gates).feed(document)
+    failed = lost(world, document, "b1-r1-n1")
+    world.engine.delete("Node", key="b1-r1-n1", now=world.now)
+    world.feed(failed)
+    results = [world.cycle() for _ in range(8)]
+    assert [item.heads for item in results] == [1, 1, 0, 1, 0, 0, 0, 1]
+    assert {item.decisions for item in results} == {()}
+
+
+def test_placement_follows_later_where_nodes_are_made_for_the_reservation():
+    made = {
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "c"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request"},
+        "status": {"conditions": [{"type": "Active", "status": "True"}]},
+    }
+    strategy = {"admissionChecks": [{"name": "c"}]}
+    world = fleet(admissionChecksStrategy=strategy).feed(
+        made, workload("w", "q", asking(2, required=RACK))
+    )
+    [found] = world.cycle().admitted
+    assert (found.is_admitted, found.checks) == (False, ("c",))
+    assert found.admission["podSetAssignments"] == [
+        {
+            "name": "main",
+            "flavors": {GPU: "f0"},
+            "resourceUsage": {GPU: "16"},
+            "count": 2,
+            "delayedTopologyRequest": "Pending",
+        }
+    ]
+    reservation = world.engine.state.workloads["ns/w"].reservation
+    assert reservation is not None
+    assert reservation.pod_sets == (
+        PodSetHold("main", {GPU: "f0"}, {GPU: 16}, 2, delayed="Pending"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "want"),
+    [
+        pytest.param(None, "Pending", id="a scheduler alone waits for them"),
+        pytest.param(frozenset({"v1, Kind=Job"}), None, id="who dispatches asks for none"),
+    ],
+)
+def test_what_workers_place_has_no_domains_on_the_manager(kinds, want):
+    world = World()
+    world.engine = Engine(Configuration(placed_kinds=kinds))
+    remote = {
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "c"},
+        "spec": {"controllerName": "kueue.x-k8s.io/multikueue"},
+        "status": {"conditions": [{"type": "Active", "status": "True"}]},
+    }
+    world.feed(
+        {"kind": "Namespace", "metadata": {"name": "ns"}},
+        topology(BLOCK, RACK, HOST),
+        flavor("f0", nodeLabels={"pool": "a"}, topologyName="topo"),
+        remote,
+        cluster_queue(
+            "q",
+            group(f0=quota(8)),
+            admissionChecksStrategy={"admissionChecks": [{"name": "c"}]},
+        ),
+        workload("w", "q", asking(1, required=RACK)),
+    )
+    [assigned] = world.admitted()["w"]["podSetAssignments"]
+    assert assigned.get("delayedTopologyRequest") == want
+    assert "topologyAssignment" not in assigned
+
+
+def test_second_pass_begins_with_what_is_held():
+    document = workload("w", "q", asking(4, gpus=2, required=RACK))
+    world = fleet(*racks(b1_r1=1)).feed(document)
+    assert places(world) == {"main": {"b1-r1-n1": 4}}
+    held = world.engine.state.workloads["ns/w"]
+    assert held.reservation is not None
+    [hold] = held.reservation.pod_sets
+    want = PodSetAssignment(
+        name="main",
+        count=3,
+        requests={GPU: 6},
+        choices={GPU: FlavorChoice("f0", FlavorMode.FIT, 0)},
+        placement=hold.placement,
+    )
+    assert held_assignment(hold, replace(held, reclaimable={"main": 1})) == want
+    total = {GPU: 8, "pods": 4}
+    assert held_uses(held) == (PlacedUse("f0", "b1-r1-n1", 4, {GPU: 2}, total),)
+    renamed = replace(held.reservation, pod_sets=(replace(hold, name="gone"),))
+    assert held_uses(replace(held, reservation=renamed)) == held_uses(held)
+
+
+def test_what_one_pod_of_an_unknown_pod_set_takes_is_what_is_held():
+    world = fleet(*racks(b1_r1=1)).feed(workload("w", "q", asking(1, required=RACK)))
+    assert places(world) == {"main": {"b1-r1-n1": 1}}
+    held = world.engine.state.workloads["ns/w"]
+    assert held.reservation is not None
+    renamed = tuple(replace(hold, name="gone") for hold in held.reservation.pod_sets)
+    found = held_uses(replace(held, reservation=replace(held.reservation, pod_sets=renamed)))
+    assert found == (PlacedUse("f0", "b1-r1-n1", 1, {GPU: 8}, {GPU: 8, "pods": 1}),)
+
+
 def test_a_second_pass_that_cannot_be_written_is_tried_again():
     document = workload("w", "q", asking(2, required=RACK))
     world = fleet(*racks(b1_r1=3)).feed(document)
@@ -349,6 +621,11 @@ def test_a_fork_knows_what_others_take():
     world.feed(workload("w", "q", asking(1, required=RACK)))
     copy = world.engine.fork(now=world.now, names=["q"])
     assert copy.cycle(world.now).admitted == ()
+    whole = world.engine.fork(now=world.now)
+    assert whole.cycle(world.now).admitted == ()
+    whole.delete("Workload", key="ns/first", now=world.now)
+    whole.wake("q")
+    assert [item.key for item in whole.cycle(world.now).admitted] == ["ns/w"]
 
 
 def test_a_queue_without_its_topology_says_so():
@@ -442,6 +719,31 @@ def hosts(*counted: tuple[str, int]) -> Placement:
             hosts(*[(f"{start}{i}", 1) for start in LONG_NAMES for i in range(9)]),
             [{"individual": {"prefix": start, "roots": list("012345678")}} for start in LONG_NAMES],
             id="hostnames with a common beginning form a slice",
+        ),
+        pytest.param(
+            hosts(*[(f"{start * 5}{i}", 1) for start in LONG_NAMES for i in range(2)]),
+            [{"individual": {"prefix": start * 5, "roots": ["0", "1"]}} for start in LONG_NAMES],
+            id="two are enough",
+        ),
+        pytest.param(
+            hosts(*[(f"{LONG_NAMES[0] * 15}{i}", 1) for i in range(2)], ("b-1", 1), ("c-1", 1)),
+            [
+                {"individual": {"prefix": LONG_NAMES[0] * 15, "roots": ["0", "1"]}},
+                {"individual": {"suffix": "-1", "roots": ["b", "c"]}},
+            ],
+            id="those that stand alone go together",
+        ),
+        pytest.param(
+            hosts(*[(f"{start}0", 1) for start in LONG_NAMES]),
+            [
+                {
+                    "individual": {
+                        "suffix": "-0",
+                        "roots": ["pool-a-with-a-long-name", "zone-b-of-another-maker"],
+                    }
+                }
+            ],
+            id="one is not",
         ),
     ],
 )

@@ -24,6 +24,7 @@ from tests.kueue.builders import (
     cluster_queue,
     cohort,
     group,
+    local_queue,
     preemption,
     quota,
     reserved,
@@ -250,6 +251,70 @@ def test_trees_that_a_change_touches_are_enough(waiting, name, amount):
         everything.gained,
         everything.waiting,
     )
+
+
+def test_what_is_drained_waits_until_its_time():
+    document = reserved(workload("w", "q", gpus=2), "q")
+    document["status"]["requeueState"] = {"requeueAt": "2026-01-01T05:00:00Z"}
+    world = World().feed(cluster_queue("q", group(f0=quota(4))), document)
+    forecast = what_if(world.engine, [Drain()], now=world.now)
+    assert [(item.key, item.reason) for item in forecast.preempted] == [
+        ("ns/w", "ClusterQueueStopped")
+    ]
+    assert forecast.admitted == {}
+    assert world.usage()["q"] == {("f0", GPU): 2}
+
+
+HELD = reserved(workload("held", "b", gpus=1), "b")
+AT_C = reserved(workload("x", "gone", gpus=1), "c")
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(
+            ObjectChange("ClusterQueue", cluster_queue("a", in_cohort="other")),
+            "abc",
+            id="a queue goes to another Cohort",
+        ),
+        pytest.param(ObjectChange("ClusterQueue", cluster_queue("d")), "d", id="a queue alone"),
+        pytest.param(ObjectChange("ClusterQueue", key="a"), "ab", id="a queue goes"),
+        pytest.param(ObjectChange("ClusterQueue", key="gone"), "", id="an unknown queue"),
+        pytest.param(
+            ObjectChange("Cohort", cohort("pool", "other")), "abc", id="a Cohort goes to another"
+        ),
+        pytest.param(ObjectChange("Cohort", key="other"), "c", id="a Cohort goes"),
+        pytest.param(
+            ObjectChange("LocalQueue", local_queue("a", "d")), "dab", id="a LocalQueue points anew"
+        ),
+        pytest.param(ObjectChange("LocalQueue", key="ns/c"), "c", id="a LocalQueue goes"),
+        pytest.param(ObjectChange("Workload", workload("new", "c")), "c", id="a new workload"),
+        pytest.param(
+            ObjectChange("Workload", workload("held", "d")), "dab", id="one that held quota"
+        ),
+        pytest.param(
+            ObjectChange("Workload", workload("waits", "d")), "cd", id="one that waited elsewhere"
+        ),
+        pytest.param(ObjectChange("Workload", AT_C), "c", id="one that holds quota now"),
+        pytest.param(ObjectChange("Workload", key="ns/held"), "ab", id="one with quota goes"),
+        pytest.param(ObjectChange("Workload", key="ns/waits"), "c", id="one that waits goes"),
+        pytest.param(Raise("Cohort", "pool", "f0", GPU, 1), "ab", id="more for a Cohort"),
+        pytest.param(Raise("ClusterQueue", "d", "f0", GPU, 1), "d", id="more for a queue"),
+        pytest.param(ObjectChange("ResourceFlavor", key="f0"), None, id="a flavor goes"),
+        pytest.param(Drain(), None, id="everything goes"),
+    ],
+)
+def test_trees_that_a_change_is_about(change, want):
+    world = World().feed(
+        *(cluster_queue(name, group(f0=quota(2)), in_cohort="pool") for name in "ab"),
+        cluster_queue("c", group(f0=quota(2)), in_cohort="other"),
+        cluster_queue("d", group(f0=quota(2))),
+        HELD,
+        workload("waits", "c", gpus=9),
+    )
+    world.engine.state.settle(world.now)
+    found = touched_queues(world.engine, [change])
+    assert found == (None if want is None else set(want))
 
 
 def test_answer_that_would_take_too_long_says_how_far_it_came():
