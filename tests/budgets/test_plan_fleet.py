@@ -209,6 +209,9 @@ def test_an_excess_that_ended_before_counts_as_the_changes_own():
     (fault,) = check_fleet(after, start=hours(0), end=None, before=before)
     assert "from 2026-03-01 05:00 UTC on" in fault.message
     assert check_fleet(after, start=hours(0), end=hours(5), before=before) == ()
+    more = timeline(revisions=(over, span("a-y", 3, 4, line("h100", 1))))
+    (fault,) = check_fleet(more, start=hours(0), end=None, before=before)
+    assert "from 2026-03-01 03:00 UTC on" in fault.message
 
 
 def test_level_of_a_flavor_adds_up_over_workspaces_pools_and_clusters():
@@ -267,6 +270,14 @@ def test_what_was_beyond_an_envelope_before_is_named_once_it_grows():
         after = replace(before, revisions=(span("a-x", 0, None, line("h100", gpus)),))
         faults = check_envelope(after, account="a", start=hours(0), end=None, before=before)
         assert len(faults) == want
+
+
+def test_what_comes_after_the_window_is_not_judged():
+    over = span("a-x", 0, 5, line("h100", 8))
+    before, after = (timeline(revisions=(row,)) for row in (over, replace(over, valid_until=None)))
+    given = {"account": "a", "before": before, "start": hours(0)}
+    assert check_envelope(after, end=hours(4), **given) == ()
+    assert len(check_envelope(after, end=hours(6), **given)) == 2
 
 
 def test_rooms_tell_what_a_change_takes_of_envelope_and_fleet():

@@ -297,7 +297,7 @@ UPSTREAM = (
 )
 FED_APART = {
     "resourceFlavors": None,
-    "objects": [{"type": "kueue.v1beta2.ResourceFlavor", "object": flavor("f0")}],
+    "objects": [{"type": "kueue.v1beta2.ResourceFlavor", "object": {"metadata": {"name": "f0"}}}],
 }
 
 SCENARIOS = [
