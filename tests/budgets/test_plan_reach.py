@@ -156,3 +156,43 @@ def test_nothing_is_lent_where_the_workspace_alone_could_lend():
 def test_impact_row_says_who_and_how_much_with_and_without_a_cluster():
     more = ImpactRow("acme-v", "acme", "h100", "", before=2, after=5)
     assert more.words == "acme-v could borrow 3 more h100 (2 before, 5 after)"
+
+
+def test_nobody_lends_and_no_pool_gives_where_nothing_stands():
+    built = (
+        promises()
+        .account("acme", pool={"h100": 3}, split={("h100", "west"): 3})
+        .platform_pool(
+            "shared", {"h100": 32}, shares={"acme": {"h100": 12}}, split={("h100", "east"): 2}
+        )
+        .workspace("acme", "v", line("h100", 0, 64))
+        .build()
+    )
+    assert largest_job(built, "acme-v") == 3
+    (entry,) = reach(promises().workspace("acme", "v", line("h100", 0, 9)).build(), "acme-v")
+    assert entry == Reach("h100", 9, 0, 0, 0, 0, 0, largest_job=0)
+
+
+def test_line_without_burst_borrows_on_no_worker():
+    split = {("h100", "west"): (8, 0), ("h100", "east"): (8, 0)}
+    built = (
+        promises()
+        .account("acme", pool={"h100": 4}, split={("h100", "west"): 4})
+        .workspace("acme", "v", line("h100", 16), split=split)
+        .build()
+    )
+    assert largest_job(built, "acme-v") == 8
+
+
+def test_impact_counts_who_came_and_who_went_within_what_a_worker_leaves():
+    """On a worker the limit is the ceiling less what stands there, over all less the floor."""
+    base = promises().account("acme", pool={"h100": 50}, split={("h100", "east"): 50})
+    split = {("h100", "east"): (2, 1)}
+    came = base.workspace("acme", "v", line("h100", 8, 10), split=split).build()
+    rows = (("", 2), ("east", 8))
+    assert impact(base.build(), came) == tuple(
+        ImpactRow("acme-v", "acme", "h100", cluster, 0, gpus) for cluster, gpus in rows
+    )
+    assert impact(came, base.build()) == tuple(
+        ImpactRow("acme-v", "acme", "h100", cluster, gpus, 0) for cluster, gpus in rows
+    )

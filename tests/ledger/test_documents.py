@@ -210,3 +210,33 @@ def test_digest_does_not_depend_on_the_order_of_keys():
     backwards = json.loads(json.dumps(payload), object_pairs_hook=lambda p: dict(reversed(p)))
     assert digest_of(backwards) == digest_of(payload)
     assert digest_of({**payload, "afterGap": True}) != digest_of(payload)
+
+
+def test_pod_sets_are_named_and_ask_for_what_they_request():
+    """A limit stands for a request that is not there; a pod set without a name is the main one."""
+    both = {"limits": {GPU: 9}, "requests": {GPU: "3"}}
+    asked = [{"requests": {GPU: "1"}}, {"limits": {GPU: 2}}, both]
+    document = copy.deepcopy(WORKLOAD)
+    document["spec"]["podSets"] = [
+        {"template": {"spec": {"containers": [{"resources": {"limits": {GPU: 1}}}]}}},
+        {
+            "name": "tail",
+            "count": 2,
+            "template": {"spec": {"containers": [{"resources": row} for row in asked]}},
+        },
+    ]
+    document["status"]["admission"]["podSetAssignments"] = [
+        {"flavors": {GPU: "h100"}, "resourceUsage": {GPU: "1"}},
+        {"name": "tail", "count": 2, "flavors": {GPU: "l4"}, "resourceUsage": {GPU: "12"}},
+    ]
+    payload = needed_fields(document)
+    assert payload["spec"]["podSets"] == [
+        {"name": "main", "count": 0, "gpus": 1},
+        {"name": "tail", "count": 2, "gpus": 6},
+    ]
+    facts = facts_of(document)
+    assert facts.pod_sets == (PodSet("main", 0, 1), PodSet("tail", 2, 6))
+    assert facts.assignments == (
+        Assignment("main", "h100", 0, 1),
+        Assignment("tail", "l4", 2, 12),
+    )

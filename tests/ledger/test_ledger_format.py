@@ -120,6 +120,24 @@ NO_COUNT = "is not a whole number from 0 to a billion"
             id="a long text is cut",
         ),
         pytest.param(
+            ("intervals", 0),
+            "ö" * 59,
+            [("not_an_object", f'"{"ö" * 56}… is not a JSON object; write {{…}}')],
+            id="a text is cut at sixty",
+        ),
+        pytest.param(
+            ("intervals", 0),
+            "ö" * 58,
+            [("not_an_object", f'"{"ö" * 58}" is not a JSON object; write {{…}}')],
+            id="sixty are shown",
+        ),
+        pytest.param(
+            ("revisions", 0, "lines", 0, "burst"),
+            "x",
+            [("not_a_count", f'"x" {NO_COUNT}')],
+            id="a burst that nobody bills",
+        ),
+        pytest.param(
             ("revisions", 0, "lines"),
             {},
             [("not_a_list", "{} is not a list; write […]")],
@@ -315,6 +333,42 @@ def test_record_is_read_as_what_the_meter_and_the_charges_take():
     assert read_ledger(example()).name == "two workspaces, one lends"
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        pytest.param(("rates", 0, "burst"), "0.12345678", id="eight decimals"),
+        pytest.param(("rates", 0, "burst"), "1000000000", id="a billion for a price"),
+        pytest.param(("rates", 0, "committed"), "0", id="for nothing"),
+        pytest.param(("rates", 0, "lending_credit"), "1", id="all goes back"),
+        pytest.param(("intervals", 0, "gpus"), 0, id="no GPU"),
+        pytest.param(("intervals", 0, "gpus"), 10**9, id="a billion GPUs"),
+        pytest.param(("intervals", 0, "end"), "2026-05-04T10:00:00Z", id="over as it starts"),
+        pytest.param(("period", "start"), "1970-01-01T00:00:00Z", id="the first year"),
+        pytest.param(("period", "end"), "9000-12-31T00:00:00Z", id="the last year"),
+        pytest.param(("platform_pools",), None, id="no pools"),
+    ],
+)
+def test_bounds_themselves_are_within(place, value):
+    assert read_ledger(changed(*place, value=value)).name == "two workspaces, one lends"
+
+
+def test_rates_that_cannot_be_read_do_not_hide_the_next():
+    found = faults_of(changed("rates", value=[{**RATE, "from": wrong} for wrong in (5, "x")]))
+    assert [fault.field for fault in found] == ["rates.0.from", "rates.1.from"]
+    late = "2026-05-01T00:30:00Z"
+    found = faults_of(changed("rates", value=[{**RATE, "from": late}] * 2))
+    assert [fault.field for fault in found] == ["rates.0.from", "rates.1.from"]
+
+
+def test_eight_choices_are_shown_at_most():
+    names = [f"w{at}" for at in range(9)]
+    rows = [{"name": name, "account": "acme"} for name in names]
+    record = {**changed("workspaces", value=rows), "revisions": [], "intervals": []}
+    record["revisions"] = [{"workspace": "x", "from": "2026-05-01T00:00:00Z", "lines": []}]
+    shown = "there are w0, w1, w2, w3, w4, w5, w6, w7"
+    assert faults_of(record) == [Fault(*unknown("revisions.0.workspace", "x", "workspace", shown))]
+
+
 HOUR = {"hour": "2026-05-04T10:00:00Z", "flavor": "h100"}
 FIRST = {"workspace": "speech", "rounding": "0.00", "payable": "14.00"}
 SECOND = {"workspace": "vision", "rounding": "0.00", "payable": "20.00"}
@@ -396,6 +450,14 @@ NO_ROWS = "a list of objects was expected here"
             {"totals": [FIRST, FIRST, SECOND]},
             [("totals", "3 rows", "2 that differ in key")],
             id="a row twice",
+        ),
+        pytest.param(
+            {"workloads": [], "totals": [FIRST]},
+            [
+                ("workloads train-1", None, GOT["workloads"][0]),
+                ("totals vision", None, SECOND),
+            ],
+            id="of two lists",
         ),
         pytest.param(
             {"accounts": [{**GOT["accounts"][0], "burst": 0}]},
