@@ -78,6 +78,21 @@ def test_checks_pass_of_what_holds_quota_and_of_nothing_else():
     assert replay.engine.state.workloads["ns/v"].reservation is None
 
 
+def test_usage_begins_when_its_checks_have_passed():
+    rules = {"usageHalfLifeTime": "1h0m0s", "usageSamplingInterval": "5m0s"}
+    queue = cluster_queue(
+        "q",
+        group(f0=quota(4)),
+        admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
+    )
+    waits = reserved(workload("w", "q", gpus=3), "q", is_admitted=False)
+    world = World({"admissionFairSharing": rules}, queue, waits)
+    replay = Replay(world.engine, now=world.now + timedelta(minutes=2))
+    happen(replay, {"checksReady": ["w"]})
+    line = replay.engine.state.ledger.entry("ns/q")
+    assert line.updated_at == replay.now
+
+
 def test_counts_are_lowered_and_never_raised_while_admissions_stay():
     sets = [pod_set({GPU: 1}, name=name, count=2) for name in ("head", "tail")]
     replay = replay_of(reserved(workload("w", "q", *sets), "q"), workload("v", "q", gpus=3))
