@@ -9,18 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budgets.errors import Fault
 from budgets.plan import (
     DatedGpus,
     EnvelopeLimits,
     FlavorTerms,
+    FleetLevel,
     FleetTimeline,
     RevisionSpan,
+    Room,
     capacity_at,
     check_envelope,
     check_fleet,
+    check_pool_envelope,
     edges,
     in_force_at,
     levels_at,
+    rooms,
 )
 from tests.builders import hours, line
 
@@ -167,6 +172,162 @@ def test_without_an_envelope_everything_has_to_be_asked_for():
     after = timeline(revisions=(span("a-x", 0, None, line("h100", 1)),))
     faults = check_envelope(after, account="a", start=hours(0), end=None, before=before)
     assert {fault.field for fault in faults} == {"flavors.h100.committed", "flavors.h100.ceiling"}
+
+
+def test_faults_of_the_fleet_say_how_much_from_when_and_what_to_do():
+    """Two flavors, each at its worst instant, the first of equals."""
+    flavors = {"h100": FlavorTerms("h100", name="H100"), "l4": FlavorTerms("l4")}
+    checked = timeline(
+        flavors=flavors,
+        revisions=(
+            span("a-x", 0, 9, line("h100", 40), line("l4", 1)),
+            span("a-y", 4, 5, line("h100", 2)),
+            span("a-z", 6, 7, line("h100", 2)),
+        ),
+    )
+    words = "Ask for {} fewer, or ask an admin to add capacity."
+    assert check_fleet(checked, start=hours(0), end=None) == (
+        Fault(
+            "flavors.h100",
+            "exceeds_capacity",
+            "This is 10 H100 more than the fleet can promise from 2026-03-01 04:00 UTC on. "
+            + words.format(10),
+        ),
+        Fault(
+            "flavors.l4",
+            "exceeds_capacity",
+            "This is 1 l4 more than the fleet can promise. " + words.format(1),
+        ),
+    )
+
+
+def test_an_excess_that_ended_before_counts_as_the_changes_own():
+    """The edges of what stood are looked at, too."""
+    over = span("a-x", 0, 5, line("h100", 40))
+    before = timeline(revisions=(over,))
+    after = timeline(revisions=(replace(over, valid_until=None),))
+    (fault,) = check_fleet(after, start=hours(0), end=None, before=before)
+    assert "from 2026-03-01 05:00 UTC on" in fault.message
+    assert check_fleet(after, start=hours(0), end=hours(5), before=before) == ()
+    more = timeline(revisions=(over, span("a-y", 3, 4, line("h100", 1))))
+    (fault,) = check_fleet(more, start=hours(0), end=None, before=before)
+    assert "from 2026-03-01 03:00 UTC on" in fault.message
+
+
+def test_level_of_a_flavor_adds_up_over_workspaces_pools_and_clusters():
+    checked = timeline(
+        flavors={"h100": FlavorTerms("h100", factor=Fraction(3, 2)), "l4": FlavorTerms("l4")},
+        capacities=(
+            DatedGpus("east", "h100", 5, hours(-100)),
+            DatedGpus("west", "h100", 4, hours(-100)),
+        ),
+        revisions=(span("a-x", 0, None, line("h100", 6)), span("b-y", 0, None, line("h100", 5))),
+        pool_amounts=tuple(
+            DatedGpus(pool, "h100", gpus, hours(0))
+            for pool, gpus in (("own", 1), ("two", 2), ("shared", 3), ("nobodys", 4))
+        ),
+        pool_accounts={"own": "a", "two": "b", "shared": None},
+    )
+    first, second = levels_at(checked, hours(0))
+    assert first == FleetLevel(hours(0), "h100", 11, 3, 7, 9, 13)
+    assert (first.promised, first.excess) == (21, 8)
+    assert second == FleetLevel(hours(0), "l4", 0, 0, 0, 0, 0)
+
+
+def test_reasons_of_an_envelope_name_the_amount_and_what_is_allowed():
+    before = timeline(
+        revisions=(span("a-x", 0, None, line("h100", 8)),),
+        envelopes={("a", "h100"): EnvelopeLimits(committed=16, ceiling=24)},
+    )
+    added = span("a-z", 2, None, line("h100", 9, 25)), span("a-w", 5, None, line("h100", 1))
+    after = replace(before, revisions=(*before.revisions, *added))
+    given = {"account": "a", "end": None, "before": before}
+    want = (
+        Fault(
+            "flavors.h100.committed",
+            "exceeds_envelope",
+            "The account would have 17 H100 committed, and its envelope allows 16. An admin has to "
+            "accept this.",
+        ),
+        Fault(
+            "flavors.h100.ceiling",
+            "exceeds_envelope",
+            "The burst limit would be 25 H100, and a workspace of this account may have 24. An "
+            "admin has to accept this.",
+        ),
+    )
+    assert check_envelope(after, start=hours(0), **given) == want
+    assert check_envelope(after, start=hours(0), **{**given, "end": hours(2)}) == ()
+    assert check_envelope(after, start=hours(0), **{**given, "account": "b"}) == ()
+    lower = replace(after, revisions=(span("a-z", 0, None, line("h100", 8, 24)),))
+    assert check_envelope(lower, start=hours(0), **{**given, "before": after}) == ()
+
+
+def test_what_was_beyond_an_envelope_before_is_named_once_it_grows():
+    limits = {("a", "h100"): EnvelopeLimits(committed=4, ceiling=99)}
+    before = timeline(revisions=(span("a-x", 0, None, line("h100", 8)),), envelopes=limits)
+    for gpus, want in ((8, 0), (9, 1)):
+        after = replace(before, revisions=(span("a-x", 0, None, line("h100", gpus)),))
+        faults = check_envelope(after, account="a", start=hours(0), end=None, before=before)
+        assert len(faults) == want
+
+
+def test_what_comes_after_the_window_is_not_judged():
+    over = span("a-x", 0, 5, line("h100", 8))
+    before, after = (timeline(revisions=(row,)) for row in (over, replace(over, valid_until=None)))
+    given = {"account": "a", "before": before, "start": hours(0)}
+    assert check_envelope(after, end=hours(4), **given) == ()
+    assert len(check_envelope(after, end=hours(6), **given)) == 2
+
+
+def test_rooms_tell_what_a_change_takes_of_envelope_and_fleet():
+    envelopes = {("a", "h100"): EnvelopeLimits(committed=20)}
+    neighbours = span("a-y", 0, None, line("h100", 7)), span("b-z", 0, None, line("h100", 9))
+    before = timeline(
+        revisions=(span("a-x", 0, None, line("h100", 4)), *neighbours), envelopes=envelopes
+    )
+    after = replace(
+        before,
+        revisions=(span("a-x", 0, None, line("h100", 14), line("l4", 2)), *neighbours),
+        pool_amounts=(DatedGpus("shared", "h100", 3, hours(0)),),
+        pool_accounts={"shared": None},
+    )
+    given = {"account": "a", "namespace": "a-x", "instant": hours(0)}
+    found = rooms(before, after, flavors=["l4", "h100"], **given)
+    assert found == (
+        Room("envelope", "l4", limit=0, others=0, before=0, after=2),
+        Room("envelope", "h100", limit=20, others=7, before=4, after=14),
+        Room("fleet", "h100", limit=32, others=19, before=4, after=14),
+    )
+    assert [room.excess for room in found] == [2, 1, 1]
+    stood = rooms(after, before, flavors=["h100"], **given)
+    assert [(room.others, room.before, room.after, room.excess) for room in stood] == [
+        (7, 14, 4, 0),
+        (16, 14, 4, 0),
+    ]
+    new = rooms(timeline(), timeline(), flavors=["h100"], **given)
+    assert new == (
+        Room("envelope", "h100", limit=0, others=0, before=0, after=0),
+        Room("fleet", "h100", limit=32, others=0, before=0, after=0),
+    )
+
+
+def test_pool_of_an_account_stays_within_its_envelope():
+    checked = timeline(envelopes={("a", "h100"): EnvelopeLimits(pool=8)})
+
+    def faults(account: str, gpus: int) -> tuple[Fault, ...]:
+        return check_pool_envelope(checked, account=account, flavor="h100", gpus=gpus, field="gpus")
+
+    assert faults("a", 8) == faults("b", 0) == ()
+    assert faults("a", 9) == (
+        Fault(
+            "gpus",
+            "exceeds_envelope",
+            "9 H100 in the account's pool are more than its envelope of 8 allows. Raise the "
+            "envelope first, or lower the amount.",
+        ),
+    )
+    assert [fault.code for fault in faults("b", 1)] == ["exceeds_envelope"]
 
 
 spans = st.builds(

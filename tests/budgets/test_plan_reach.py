@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from budgets.plan import impact, reach
+from budgets.plan import ImpactRow, Reach, impact, reach
 from tests.builders import line, promises
 
 
@@ -106,3 +106,93 @@ def test_impact_lists_losers_before_winners():
     before = base.workspace("acme", "b", line("l4", 8)).workspace("acme", "c", line("l4", 0, 8))
     after = base.workspace("acme", "b", line("h100", 8)).workspace("acme", "c", line("l4", 0, 8))
     assert [row.namespace for row in impact(before.build(), after.build())] == ["acme-c", "acme-a"]
+
+
+def test_reach_and_largest_job_without_and_with_workers():
+    """Sums over all clusters where nothing is split; a part on a worker is what counts there."""
+    base = (
+        promises()
+        .account("acme", pool={"h100": 2})
+        .account("globex", pool={"h100": 50})
+        .platform_pool("shared", {"h100": 32}, shares={"acme": {"h100": 5}})
+        .workspace("acme", "vision", line("h100", 8, 64), line("l4", 1, 3))
+        .workspace("acme", "speech", line("h100", 16, 16, 6))
+    )
+    first, second = reach(base.build(), "acme-vision")
+    assert first == Reach("h100", 64, 21, 8, 2, 6, 5, largest_job=21)
+    # An account without a limit draws all of the pool, which has none of this flavor.
+    assert second == Reach("l4", 3, 1, 1, 0, 0, 0, largest_job=1)
+    assert largest_job(base.build(), "acme-vision") == 21
+
+
+def test_share_of_a_platform_pool_on_a_worker_is_what_stands_there():
+    built = (
+        promises()
+        .account("acme", pool={"h100": 3}, split={("h100", "west"): 3})
+        .platform_pool(
+            "shared",
+            {"h100": 32},
+            shares={"acme": {"h100": 12}},
+            split={("h100", "east"): 8, ("h100", "west"): 24},
+        )
+        .workspace("acme", "vision", line("h100", 6, 64), split={("h100", "east"): (6, 2)})
+        .workspace("acme", "speech", line("h100", 9, 9), split={("h100", "east"): (9, 4)})
+        .build()
+    )
+    (entry,) = reach(built, "acme-vision")
+    # East: 6 of its own, 4 lent, 8 of the pool; west: 3 of the account, 12 of the pool.
+    assert entry == Reach("h100", 64, 30, 6, 3, 9, 12, largest_job=18)
+
+
+def test_nothing_is_lent_where_the_workspace_alone_could_lend():
+    built = promises().account("acme").workspace("acme", "v", line("h100", 0, 9), line("l4", 4, 9))
+    assert [(row.reachable, row.from_others) for row in reach(built.build(), "acme-v")] == [
+        (0, 0),
+        (4, 0),
+    ]
+    assert largest_job(promises().workspace("acme", "v").build(), "acme-v") == 0
+
+
+def test_impact_row_says_who_and_how_much_with_and_without_a_cluster():
+    more = ImpactRow("acme-v", "acme", "h100", "", before=2, after=5)
+    assert more.words == "acme-v could borrow 3 more h100 (2 before, 5 after)"
+
+
+def test_nobody_lends_and_no_pool_gives_where_nothing_stands():
+    built = (
+        promises()
+        .account("acme", pool={"h100": 3}, split={("h100", "west"): 3})
+        .platform_pool(
+            "shared", {"h100": 32}, shares={"acme": {"h100": 12}}, split={("h100", "east"): 2}
+        )
+        .workspace("acme", "v", line("h100", 0, 64))
+        .build()
+    )
+    assert largest_job(built, "acme-v") == 3
+    (entry,) = reach(promises().workspace("acme", "v", line("h100", 0, 9)).build(), "acme-v")
+    assert entry == Reach("h100", 9, 0, 0, 0, 0, 0, largest_job=0)
+
+
+def test_line_without_burst_borrows_on_no_worker():
+    split = {("h100", "west"): (8, 0), ("h100", "east"): (8, 0)}
+    built = (
+        promises()
+        .account("acme", pool={"h100": 4}, split={("h100", "west"): 4})
+        .workspace("acme", "v", line("h100", 16), split=split)
+        .build()
+    )
+    assert largest_job(built, "acme-v") == 8
+
+
+def test_impact_counts_who_came_and_who_went_within_what_a_worker_leaves():
+    """On a worker the limit is the ceiling less what stands there, over all less the floor."""
+    base = promises().account("acme", pool={"h100": 50}, split={("h100", "east"): 50})
+    split = {("h100", "east"): (2, 1)}
+    came = base.workspace("acme", "v", line("h100", 8, 10), split=split).build()
+    rows = (("", 2), ("east", 8))
+    assert impact(base.build(), came) == tuple(
+        ImpactRow("acme-v", "acme", "h100", cluster, 0, gpus) for cluster, gpus in rows
+    )
+    assert impact(came, base.build()) == tuple(
+        ImpactRow("acme-v", "acme", "h100", cluster, gpus, 0) for cluster, gpus in rows
+    )

@@ -272,6 +272,38 @@ def test_variants_of_one_job_are_billed_once():
     ]
 
 
+def test_variants_of_other_jobs_or_elsewhere_take_over_nothing():
+    spot = Job("west", "v1", name="a", variant_of="parent").admit(1).see(1)
+    other = Job("west", "v2", name="b", variant_of="uncle").admit(50).see(50)
+    away = Job("east", "v3", name="c", variant_of="parent").admit(60).see(60)
+    assert rows(spot, other, away) == [
+        ("east", "billable", 8, 60, None, "open"),
+        ("west", "billable", 8, 1, None, "open"),
+        ("west", "billable", 8, 50, None, "open"),
+    ]
+
+
+def test_slice_takes_over_from_none_that_got_the_name_later():
+    old = Job("west", "s1", name="slice-1").reserve(1, main=4).admit(1).see(1)
+    new = Job("west", "s2", name="slice-2", created=40, replaces="acme-vision/slice-1")
+    new.reserve(50, main=8).admit(50).see(50)
+    again = Job("west", "s3", name="slice-1", created=100).reserve(101, main=2).admit(101).see(101)
+    assert [row[2:5] for row in rows(old, new, again)] == [
+        (4, 1, 50),
+        (8, 50, None),
+        (2, 101, None),
+    ]
+
+
+def test_copy_that_went_before_a_cluster_was_named_says_so():
+    hub, east, _ = race()
+    east.delete(4)
+    found = [row for row in history(hub, east).intervals if row.cluster == "east"]
+    assert [(row.role, row.note) for row in found] == [
+        (IntervalKind.RACE, "no cluster was named for it"),
+    ]
+
+
 # Pending
 
 
@@ -332,3 +364,21 @@ def test_a_copy_of_an_earlier_reservation_takes_nothing_from_what_the_manager_to
         ("east", "billable", 8, 3, 30, "closed"),
         ("east", "billable", 8, 44, 60, "estimated"),
     ]
+
+
+def test_a_copy_of_a_later_reservation_takes_nothing_from_what_the_manager_told_of():
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(5).set(cluster_name="east").see(5)
+    hub.release(20).set(cluster_name="").see(20).reserve(30).see(30)
+    hub.admit(33).set(cluster_name="east").see(33)
+    copy = Job("east", "e1", created=31, origin=ORIGIN, manager_uid="m1").admit(32).see(32)
+    assert billed(hub, told_by_the_manager(5, 20), copy) == [
+        ("east", "billable", 8, 32, None, "open"),
+        ("east", "billable", 8, 5, 20, "estimated"),
+    ]
+
+
+def test_what_the_manager_tells_of_still_gives_way_to_the_copy():
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(5).set(cluster_name="east").see(5)
+    told = Job("east", "m1", origin=ORIGIN, manager_uid="m1").reserve(1).admit(5).see(5, gap=True)
+    copy = Job("east", "e1", created=2, origin=ORIGIN, manager_uid="m1").admit(3).see(3)
+    assert billed(hub, told, copy) == [("east", "billable", 8, 3, None, "open")]
