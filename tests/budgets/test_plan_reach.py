@@ -122,7 +122,6 @@ def test_reach_and_largest_job_without_and_with_workers():
     assert first == Reach("h100", 64, 21, 8, 2, 6, 5, largest_job=21)
     # An account without a limit draws all of the pool, which has none of this flavor.
     assert second == Reach("l4", 3, 1, 1, 0, 0, 0, largest_job=1)
-    assert largest_job(base.build(), "acme-vision") == 21
 
 
 def test_share_of_a_platform_pool_on_a_worker_is_what_stands_there():
@@ -150,7 +149,7 @@ def test_nothing_is_lent_where_the_workspace_alone_could_lend():
         (0, 0),
         (4, 0),
     ]
-    assert largest_job(promises().workspace("acme", "v").build(), "acme-v") == 0
+    assert reach(promises().workspace("acme", "v").build(), "acme-v") == ()
 
 
 def test_impact_row_says_who_and_how_much_with_and_without_a_cluster():
@@ -168,7 +167,7 @@ def test_nobody_lends_and_no_pool_gives_where_nothing_stands():
         .workspace("acme", "v", line("h100", 0, 64))
         .build()
     )
-    assert largest_job(built, "acme-v") == 3
+    assert [row.largest_job for row in reach(built, "acme-v")] == [3]
     (entry,) = reach(promises().workspace("acme", "v", line("h100", 0, 9)).build(), "acme-v")
     assert entry == Reach("h100", 9, 0, 0, 0, 0, 0, largest_job=0)
 
@@ -181,7 +180,7 @@ def test_line_without_burst_borrows_on_no_worker():
         .workspace("acme", "v", line("h100", 16), split=split)
         .build()
     )
-    assert largest_job(built, "acme-v") == 8
+    assert [row.largest_job for row in reach(built, "acme-v")] == [8]
 
 
 def test_impact_counts_who_came_and_who_went_within_what_a_worker_leaves():

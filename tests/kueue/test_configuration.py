@@ -18,7 +18,6 @@ from clusters.kueue.queueing.readiness import ActiveCondition, queue_condition
 from clusters.kueue.quota.specifications import parse_check, parse_cluster_queue, parse_flavor
 from clusters.kueue.topology.nodes import NodeSpec, parse_node, parse_topology
 from clusters.kueue.workload.matching import Taint, Toleration
-from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.topology_request import (
     SliceLayer,
     TopologyRequest,
@@ -221,23 +220,6 @@ def test_flavor_of_a_document():
     assert (found.name, dict(found.node_labels), found.topology) == ("f", {"a": "1"}, "t")
     assert found.taints == (Taint("t", "v", "NoExecute"),)
     assert found.tolerations == (Toleration("k", "Exists"),)
-
-
-@pytest.mark.parametrize(
-    ("count", "want"),
-    [
-        (0, []),
-        (2, [("a", 2)]),
-        (3, [("a", 3)]),
-        (4, [("a", 3), ("b", 1)]),
-        (9, [("a", 3), ("b", 2)]),
-    ],
-)
-def test_first_pods_of_a_placement(count, want):
-    placement = Placement(("host",), (PlacedPods(("a",), 3), PlacedPods(("b",), 2)))
-    kept = tuple(PlacedPods((name,), pods) for name, pods in want)
-    assert placement.first(count) == Placement(("host",), kept)
-    assert placement.count == 5
 
 
 @pytest.mark.parametrize(

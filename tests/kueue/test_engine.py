@@ -412,7 +412,7 @@ def test_condition_of_a_local_queue(policy, queue, want):
         is_active, reason = want
         text = "Can submit new workloads to localQueue" if is_active else NO_ENTRY
         want = ActiveCondition(is_active, reason, text)
-    above = ActiveCondition(*queue, "") if queue is not None else None
+    above = ActiveCondition(queue[0], queue[1], "") if queue is not None else None
     assert local_queue_condition(spec, queue=above) == want
 
 

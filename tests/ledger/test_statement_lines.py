@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 
 from budgets.charging import (
-    ChargeLine,
     Charges,
     Item,
     JobPart,
@@ -20,6 +19,7 @@ from budgets.charging import (
     items_of,
     share_out,
 )
+from budgets.charging.model import ChargeLine
 from budgets.units import Money
 from tests.builders import hours
 
