@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clusters.models.beat import BeatLease
-from clusters.models.cluster import Cluster, ClusterHealth, ShiftRun
+from clusters.models.cluster import BeatLease, Cluster, ClusterHealth, NodeSight, ShiftRun
 from clusters.models.dispatch import DispatchRound, GuardIncident, NominationWay
 from clusters.models.explained import (
     PendingReason,
@@ -12,7 +11,6 @@ from clusters.models.explained import (
     ShadowDifference,
     ShadowTally,
 )
-from clusters.models.nodes import NodeSight
 from clusters.models.operating import MaintenanceFloor, MaintenanceWindow, WorkloadAction
 from clusters.models.sync import AppliedGeneration, Drift, ObjectState
 from clusters.models.workload import WorkloadEvent, WorkloadState

@@ -1,4 +1,4 @@
-"""A registered cluster, its health, and the shifts that work on it."""
+"""A registered cluster, its health and nodes, the shifts that work on it, and who starts them."""
 
 from __future__ import annotations
 
@@ -205,3 +205,34 @@ class ShiftRun(models.Model):
     def is_alive(self, *, now: datetime) -> bool:
         """Whether somebody works on it."""
         return self.ended_at is None and now - self.heartbeat_at < self.STALE
+
+
+class NodeSight(models.Model):
+    """One node of one flavor, as it was counted last.
+
+    ``gpus`` are those that it offers, 0 while it is not ready or takes no pods; ``used`` is what
+    its pods asked for. ``labels`` are at most ``clusters.reconcile.usage.measure.MOST_LABELS``.
+    """
+
+    cluster = models.CharField(max_length=40)
+    name = models.CharField(max_length=253)
+    flavor = models.CharField(max_length=40)
+    labels = models.JSONField(default=dict)
+    gpus = models.PositiveIntegerField()
+    used = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_sight_once")]
+        indexes = [models.Index(fields=["flavor", "cluster"], name="node_sight_by_flavor")]
+
+
+class BeatLease(models.Model):
+    """The one row: which process sends beat's tasks, and when it said so last, by the database."""
+
+    ONLY = 1
+
+    holder = models.CharField(max_length=300)
+    renewed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(name="beat_lease_only_one", condition=Q(pk=1))]
