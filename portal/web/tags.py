@@ -211,10 +211,11 @@ def ago(instant: datetime | None) -> str:
 
 
 @register.filter
-def duration(seconds: int | None) -> str:
-    """Seconds in the two largest useful units: ``2 d 3 h``, ``3 h 10 min``, ``42 s``."""
-    if seconds is None:
+def duration(given: float | None) -> str:
+    """Whole seconds in the two largest useful units: ``2 d 3 h``, ``3 h 10 min``, ``42 s``."""
+    if given is None:
         return "–"
+    seconds = int(given)
     minutes, hours, days = seconds // 60, seconds // HOUR_S, seconds // 86_400
     if days:
         return f"{days} d {hours % 24} h" if days < 14 and hours % 24 else f"{days} d"
