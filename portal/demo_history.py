@@ -74,6 +74,7 @@ class Job:
     admitted: datetime | None = None
     finished: datetime | None = None
     team: str = ""
+    bursts: bool = False
     # When it was stopped, and for which job.
     stopped: datetime | None = None
     stopped_for: Job | None = None
@@ -149,6 +150,7 @@ class Simulation:
             own = self.used[tenant.namespace, line.flavor] + job.gpus
             if own <= line.committed or (own <= line.ceiling and self._account_has(job, line)):
                 self.used[tenant.namespace, line.flavor] = own
+                job.bursts = own > line.committed
                 job.flavor = line.flavor
                 job.worker = self.chance.choice(self.workers)
                 job.admitted = now + timedelta(seconds=1)
@@ -201,7 +203,8 @@ def write_history(
     _stop_one_for_another(jobs)
     if len(workers) > 1:
         _lose_sight(jobs, workers[-1], now)
-    ended = [job for job in jobs if job.finished and job.finished <= month]
+    # One that burst: what was told late of committed GPUs would cost nothing more.
+    ended = [job for job in jobs if job.bursts and job.finished and job.finished <= month]
     late = max(ended, key=lambda job: job.gpus * job.seconds, default=None)
     record_jobs([job for job in jobs if job is not late])
     return [late] if late else []

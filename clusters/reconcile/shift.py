@@ -341,7 +341,7 @@ class _Shift:
     def _watch_over(self, stop: threading.Event, seconds: float) -> None:
         """Heartbeat, health, and the reasons to end that come from outside."""
         ends = time.monotonic() + seconds
-        beat_at = told_at = 0.0
+        beat_at, told_at, version = 0.0, 0.0, ""
         try:
             while not self._over.wait(TICK_S):
                 now = time.monotonic()
@@ -349,8 +349,9 @@ class _Shift:
                     self._end(Ending.STOPPED if stop.is_set() else Ending.HANDED_OVER)
                     continue
                 try:
-                    if now - beat_at >= claims.HEARTBEAT_S:
-                        beat_at = now
+                    # A Lease that was renewed since the last word says nothing to a successor.
+                    if now - beat_at >= claims.HEARTBEAT_S or version != self._lease.version:
+                        beat_at, version = now, self._lease.version
                         self._beat()
                     told_at = self._tell_health(now, told_at)
                 except DatabaseError as error:

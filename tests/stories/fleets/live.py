@@ -190,8 +190,9 @@ class KueueStage(LiveStage):
 
     def prepare(self, story: FleetStory) -> None:
         """Kueue offers a job that comes while it connects anew to no worker, for good."""
+        begins = self._setting != story.setting
         super().prepare(story)
-        if self._renewals:
+        if begins or self._renewals:
             self.wait(3.0)
 
     def configure(self, configuration: Mapping[str, Any]) -> None:
