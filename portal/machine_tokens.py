@@ -33,6 +33,8 @@ _KEYS_FOR_S: Final = 300
 """How long a key that the provider has taken back still opens something."""
 _UNKNOWN_AFTER_S: Final = 15
 """How often a token with a key that nobody knows may have the keys read again."""
+_WAIT_S: Final = 2
+"""How long a request waits for another one that asks the provider."""
 _CLIENT: Final = re.compile(r"[A-Za-z0-9._~:/@-]{1,120}")
 _CLIENT_CLAIMS: Final = ("client_id", "azp", "appid")
 _SCOPE_CLAIMS: Final = ("scope", "scp", "roles")
@@ -117,11 +119,34 @@ def _scope(claims: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class _Kept:
-    """A provider's keys, and when they were read (monotonic seconds)."""
+    """A provider's keys, when they were read, and when it was asked last (monotonic seconds)."""
 
-    read_at: float = float("-inf")
     keys: KeySet | None = None
+    read_at: float = float("-inf")
+    asked_at: float = float("-inf")
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fresh(self) -> KeySet | None:
+        """The keys, while they may be used."""
+        return self.keys if monotonic() - self.read_at <= _KEYS_FOR_S else None
+
+    def knows(self, kid: object) -> bool:
+        """Whether a key that may be used has this name."""
+        keys = self.fresh()
+        return keys is not None and kid in {key.kid for key in keys.keys}
+
+    def read(self, provider: Provider, kid: object) -> None:
+        """Ask for the keys, unless that was just done; what is known stays until others come."""
+        if not self.lock.acquire(timeout=_WAIT_S):
+            return
+        try:
+            if self.knows(kid) or monotonic() - self.asked_at <= _UNKNOWN_AFTER_S:
+                return
+            self.asked_at = monotonic()
+            self.keys = KeySet.import_key_set({"keys": oidc.signing_keys(provider)})
+            self.read_at = self.asked_at
+        finally:
+            self.lock.release()
 
 
 _kept: dict[str, _Kept] = {}
@@ -129,13 +154,10 @@ _kept: dict[str, _Kept] = {}
 
 def _keys(provider: Provider, header: Mapping[str, Any]) -> KeySet:
     """The keys that the provider shows; read again when they are old, or lack the token's."""
-    kept = _kept.setdefault(provider.issuer, _Kept())
-    with kept.lock:
-        age = monotonic() - kept.read_at
-        is_known = kept.keys is not None and header.get("kid") in {k.kid for k in kept.keys.keys}
-        if age > (_KEYS_FOR_S if is_known else _UNKNOWN_AFTER_S):
-            kept.read_at, kept.keys = monotonic(), None
-            kept.keys = KeySet.import_key_set({"keys": oidc.signing_keys(provider)})
-        if kept.keys is None:
-            raise oidc.Unreachable
-        return kept.keys
+    kept, kid = _kept.setdefault(provider.issuer, _Kept()), header.get("kid")
+    if not kept.knows(kid):
+        kept.read(provider, kid)
+    keys = kept.fresh()
+    if keys is None:
+        raise oidc.Unreachable
+    return keys

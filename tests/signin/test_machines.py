@@ -234,3 +234,21 @@ def test_a_provider_that_is_away_is_said_so(fleet: SmallFleet, settings):
     answer = ask(token)
     assert answer.status_code == 503, answer.content
     assert answer.json()["message"].startswith("The company's provider does not answer")
+
+
+def test_who_is_known_goes_on_while_the_provider_is_away(
+    rule: GroupRule, company: Company, monkeypatch: pytest.MonkeyPatch
+):
+    """A stranger's token with a key that nobody knows takes no keys from the others."""
+    known = company.token()
+    assert ask(known).status_code == 200
+    company.becomes(rotate=True)
+    strange, later = company.token(), time.monotonic() + 16
+
+    def away(_: object) -> None:
+        raise oidc.Unreachable
+
+    monkeypatch.setattr(machine_tokens, "monotonic", lambda: later)
+    monkeypatch.setattr(oidc, "signing_keys", away)
+    assert ask(strange).status_code == 503
+    assert ask(known).status_code == 200
