@@ -16,6 +16,7 @@ from budgets.charging import (
     read_ledger,
     work_out,
 )
+from budgets.charging.ledger_format import Reader
 from budgets.errors import Fault
 from budgets.metering import AccountPool, Floor, Held, PoolChange, Pools, Revision, SharedPool
 from budgets.units import Period
@@ -350,6 +351,39 @@ def test_record_is_read_as_what_the_meter_and_the_charges_take():
 )
 def test_bounds_themselves_are_within(place, value):
     assert read_ledger(changed(*place, value=value)).name == "two workspaces, one lends"
+
+
+def test_empty_name_is_told_once_and_is_not_looked_up():
+    found = faults_of(changed("intervals", 0, "workspace", value=""))
+    assert found == [
+        Fault("intervals.0.workspace", "not_a_text", '"" is not a text; write a name in quotes')
+    ]
+
+
+@pytest.mark.parametrize("value", [{}, {"a": None}, {"a": True}, {"a": {"b": -1}}, 5])
+def test_reader_stands_in_for_what_is_wrong_and_tells_each_once(value):
+    faults: list[Fault] = []
+    reader = Reader(value, path="rows.0", faults=faults)
+    told = len(faults)
+    assert told == (0 if isinstance(value, dict) else 1)
+    found = [
+        reader.text("a"),
+        reader.known("a", ("x",), what="name"),
+        reader.count("a"),
+        reader.amount("a"),
+        reader.moment("a"),
+        list(reader.rows("a")),
+        reader.texts("a", ("x",), what="name"),
+    ]
+    assert found == ["", "", 0, Decimal(0), None, [], ()]
+    assert [fault.field for fault in faults[told:]] == ["rows.0.a"] * (7 if told == 0 else 0)
+
+
+def test_reader_gives_a_default_where_nothing_is_said():
+    reader = Reader({"a": "x"}, path="", faults=[])
+    assert (reader.text("a", default="y"), reader.text("b", default="y")) == ("x", "y")
+    assert (reader.has("a"), reader.has("b"), reader.count_or_none("b")) == (True, False, None)
+    assert (reader.place("a"), reader.counts("b"), reader.faults) == ("a", {}, [])
 
 
 def test_rates_that_cannot_be_read_do_not_hide_the_next():

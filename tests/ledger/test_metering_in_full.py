@@ -420,7 +420,8 @@ def test_waterfall_is_what_filling_the_floor_anew_each_time_comes_to():
     """Every three changes of a floor and of three workloads, the youngest with the largest UID."""
     changes: list[int | str] = [0, 2, 4, 6, "a", "b", "c"]
     for script in product(changes, repeat=3):
-        fall, present = Waterfall(), {}
+        fall = Waterfall()
+        present: dict[str, HeldShare] = {}
         shares = [share(uid, gpus, 9 - gpus, 0) for uid, gpus in (("a", 1), ("b", 3), ("c", 2))]
         for row in shares:
             fall.add(row, now=0)

@@ -383,3 +383,140 @@ def test_store_writes_what_is_new_what_changed_and_what_is_true_no_more():
     both = changes([piece(6), piece(5)], [])
     assert [found.seq for found in both.superseded] == [5, 6]
     assert changes([gone], [piece(3)]).changed == (piece(3),)
+
+
+# Slices, variants and what the manager told of
+
+
+HELD_ON = "held on until its next slice's clock started"
+REPLACED = "WorkloadSliceReplaced"
+
+
+def slices(*, reserved: float, admitted: float, reason: str = REPLACED, made: float = 40):
+    """Finished at 51 for its next slice; that one was made, had quota and was admitted."""
+    old = Job("west", "s1", name="one").reserve(1, main=4).admit(1).see(1)
+    old.finish(51, reason=reason).see(51)
+    new = Job("west", "s2", name="two", created=made, replaces="acme-vision/one")
+    new.reserve(reserved).see(reserved).admit(admitted).see(admitted)
+    return list(intervals([*new.events, *old.events]).intervals)
+
+
+def slice_row(start: float, end: float | None, note: str = "", **more: Any) -> Interval:
+    return row("west s1", BILLABLE, start, end, note, gpus=4, workload="one", **more)
+
+
+def test_replaced_slice_is_held_until_the_clock_of_the_next_one_starts():
+    second = {"workload": "two", "admitted_at": at(60)}
+    assert slices(reserved=50, admitted=60) == [
+        slice_row(1, 60, HELD_ON),
+        row("west s2", IntervalKind.RESERVED, 50, 60, **second),
+        row("west s2", BILLABLE, 60, seq=2, **second),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "end", "note"),
+    [
+        pytest.param({"reserved": 51, "admitted": 60}, 60, HELD_ON, id="quota as it ended"),
+        pytest.param({"reserved": 52, "admitted": 60}, 51, "", id="quota only afterwards"),
+        pytest.param({"reserved": 50, "admitted": 51}, 51, "", id="admitted as it ended"),
+        pytest.param({"reserved": 50, "admitted": 52}, 52, HELD_ON, id="a second later"),
+        pytest.param({"reserved": 50, "admitted": 60, "reason": "Done"}, 51, "", id="just done"),
+        pytest.param({"reserved": 50, "admitted": 60, "made": 0}, 60, HELD_ON, id="made with it"),
+        pytest.param({"reserved": 50, "admitted": 60, "made": -1}, 51, "", id="made before it"),
+    ],
+)
+def test_slice_ends_with_its_own_end_or_with_the_next_ones_start(given, end, note):
+    assert slices(**given)[0] == slice_row(1, end, note)
+
+
+def variant(uid: str, start: float) -> Job:
+    return Job("west", uid, name=uid, variant_of="parent").admit(start).see(start)
+
+
+TAKEN = "another variant of the job was admitted"
+
+
+def test_each_variant_is_billed_until_the_next_one_is_admitted():
+    jobs = [variant("v3", 70), variant("v1", 50), variant("v2", 1)]
+    assert list(intervals([event for job in jobs for event in job.events]).intervals) == [
+        row("west v1", BILLABLE, 50, 70, workload="v1"),
+        row("west v1", RACE, 70, None, TAKEN, seq=2, workload="v1", admitted_at=at(50)),
+        row("west v2", BILLABLE, 1, 50, workload="v2"),
+        row("west v2", RACE, 50, None, TAKEN, seq=2, workload="v2", admitted_at=at(1)),
+        row("west v3", BILLABLE, 70, workload="v3"),
+    ]
+
+
+def test_of_variants_of_one_second_the_last_uid_is_billed():
+    jobs = [variant("v2", 1), variant("v1", 1)]
+    assert list(intervals([event for job in jobs for event in job.events]).intervals) == [
+        row("west v1", RACE, 1, None, TAKEN, workload="v1"),
+        row("west v2", BILLABLE, 1, workload="v2"),
+    ]
+
+
+def test_quota_that_is_only_withheld_stays_so_when_another_variant_is_admitted():
+    first = Job("west", "v1", name="v1", variant_of="parent").reserve(1, head=4, tail=8)
+    mixed = tuple(
+        replace(part, flavor="l4") if part.pod_set == "tail" else part
+        for part in first.facts.assignments
+    )
+    first.set(assignments=mixed).admit(1).see(1)
+    clock = ClockSettings({"l4": [(at(0), ClockStart.PODS_READY)]})
+    found = intervals([*first.events, *variant("v2", 50).events], clock=clock).intervals
+    head = {"workload": "v1", "pod_set": "head", "gpus": 4, "admitted_at": at(1)}
+    tail = {"workload": "v1", "pod_set": "tail", "flavor": "l4", "admitted_at": at(1)}
+    reserved = IntervalKind.RESERVED
+    assert list(found) == [
+        row("west v1", BILLABLE, 1, 50, **head),
+        row("west v1", RACE, 50, None, TAKEN, seq=2, **head),
+        row("west v1", reserved, 1, 50, **tail),
+        row("west v1", reserved, 50, None, TAKEN, seq=2, **tail),
+        row("west v2", BILLABLE, 50, workload="v2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_known"),
+    [
+        pytest.param(3, 40, False, id="over as the other began"),
+        pytest.param(3, 41, True, id="over a second later"),
+        pytest.param(59, None, True, id="begun a second before its end"),
+        pytest.param(60, None, False, id="begun as it ended"),
+    ],
+)
+def test_what_the_manager_told_of_gives_way_where_the_copy_tells_of_it(start, end, is_known):
+    """The manager's word is of 40 to 60; the copy was there from its start to its end."""
+    manager = Job("hub", "m1").reserve(1).admit(2).set(cluster_name="west").see(2)
+    told = Job("west", "m1", origin="p", manager_uid="m1").reserve(40).admit(44)
+    told.see(44, gap=True).miss(60, last_seen=60)
+    copy = Job("west", "w1", created=2, origin="p", manager_uid="m1").admit(start).see(start)
+    if end is not None:
+        copy.release(end).see(end)
+    events = [event for job in (manager, told, copy) for event in job.events]
+    found = intervals(events, manager="hub").intervals
+    assert any(one.uid == "m1" and one.cluster == "west" for one in found) is not is_known
+
+
+def test_dispatched_job_waits_while_no_named_worker_has_it():
+    job = hub().admit(5).set(cluster_name="west").see(5)
+    west = copy_of(2).admit(4).see(4).evict(50).release(52).see(52).admit(90).see(90)
+    east = Job("east", "e1", created=2, origin="p").admit(3).see(3).delete(7)
+    local = Job("west", "l1", name="local", created=10).reserve(11).see(11).admit(12).see(12)
+    events = [event for one in (local, east, west, job) for event in one.events]
+    shared = {"gpus": 8, "namespace": "acme-vision", "queue": ""}
+    dispatched = {"cluster": "hub", "uid": "m1", "workload": "train", **shared}
+    assert intervals(events, manager="hub").pending == (
+        PendingSpan(start=at(0), end=at(4), requeued=False, **dispatched),
+        PendingSpan(start=at(52), end=at(90), requeued=True, **dispatched),
+        PendingSpan(
+            cluster="west",
+            uid="l1",
+            start=at(10),
+            end=at(12),
+            workload="local",
+            requeued=False,
+            **shared,
+        ),
+    )

@@ -218,5 +218,7 @@ def test_parts_have_the_digits_of_the_currency(currency, amount, want):
 
 
 def test_amount_that_is_not_the_exact_one_rounded_is_not_shared_out():
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as refused:
         share_out({("a", "1"): (1, THIRD)}, gpu_seconds=1, exact=THIRD, amount=euros("0.35"))
+    cents_missing, parts = 2, 1
+    assert refused.value.args == ((cents_missing, parts),)
