@@ -108,6 +108,27 @@ def test_workload_of_two_intervals_has_one_fact_and_one_of_each_cluster():
     )
 
 
+def test_every_hour_has_its_own_facts_and_an_hour_of_nothing_has_none():
+    given = [held("a", 1, -90, -50), held("b", 2, -70, 20), held("c", 1, 90, 125)]
+    usage = meter(given, [], pools(), Period(at(-60), at(121)))
+    assert usage.workloads == rows(
+        WorkloadFact,
+        (-60, "vision", "h100", "", "a", 0, 600),
+        (-60, "vision", "h100", "", "b", 0, 7200),
+        (0, "vision", "h100", "", "b", 0, 2400),
+        (60, "vision", "h100", "", "c", 0, 1800),
+        (120, "vision", "h100", "", "c", 0, 60),
+    )
+    assert [(fact.start, fact.burst) for fact in usage.hours] == [
+        (at(-60), 7800),
+        (at(0), 2400),
+        (at(60), 1800),
+        (at(120), 60),
+    ]
+    later = meter([held("c", 1, 70, 80)], [], pools(), Period(at(-130), at(200)))
+    assert later.workloads == rows(WorkloadFact, (60, "vision", "h100", "", "c", 0, 600))
+
+
 @pytest.mark.parametrize(
     ("floors", "want"),
     [
