@@ -374,6 +374,13 @@ def test_nodes_are_laid_concentrated(nodes, rooms, held, rest, want):
         pytest.param(
             6, {"a": 8, "b": 8}, {"a": (8, 4), "b": (8, 4)}, {"a": 4, "b": 2}, id="the last goes"
         ),
+        pytest.param(
+            3,
+            {"a": 16, "b": 8, "c": 8},
+            {"a": (16, 0), "b": (8, 4), "c": (8, 2)},
+            {"a": 0, "b": 3, "c": 0},
+            id="no more goes than has to",
+        ),
         pytest.param(8, {"a": 8}, {"a": (16, 16), "c": (8, 8)}, {"a": 8}, id="within its part"),
         pytest.param(0, {"a": 8}, {"a": (8, 8)}, {"a": 0}, id="nothing is lent"),
         pytest.param(20, {"a": 16, "b": 8}, {"b": (8, 8)}, {"a": 12, "b": 8}, id="and more"),
