@@ -58,7 +58,7 @@ def requests_of(levels: tuple[str, ...]) -> list[TopologyRequest]:
     found = [TopologyRequest(unconstrained=True, is_explicit=True)]
     sliced = [
         (),
-        *(((SliceLayer(level, size),) for level in levels for size in (2, 3))),
+        *((SliceLayer(level, size),) for level in levels for size in (2, 3)),
         *(
             (SliceLayer(outer, 4), SliceLayer(inner, 2))
             for number, outer in enumerate(levels)
