@@ -116,6 +116,7 @@ class Case:
             preemption=self.preemption,
         )
         snapshot.set_queue(spec)
+        snapshot.set_active("q", is_active=True)
         if self.lent:
             snapshot.set_cohort(CohortSpec("pool", "", {x: Quota(n) for x, n in self.lent.items()}))
         snapshot.refresh()

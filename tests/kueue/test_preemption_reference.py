@@ -213,7 +213,7 @@ def check(tree: str, first: int, strategies: tuple[FairStrategy, ...], *, has_ga
     nodes, all_held = TREES[tree]
     queues = [name for name, node in nodes.items() if node.is_queue]
     every = product(POLICIES, POLICIES, BORROWING, queues, (1, 3), (2, 6), REQUESTS)
-    step = 41
+    step = 127  # a prime, so that all choices meet
     for within, reclaim, (may_borrow, threshold), of, priority, queued, requests in islice(
         every, first % step, None, step
     ):
