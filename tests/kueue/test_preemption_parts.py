@@ -152,8 +152,8 @@ def test_victims_go_until_pods_find_domains(is_fair):
 
 @pytest.mark.parametrize("is_fair", [False, True])
 def test_a_queue_that_takes_no_part_gives_nothing(is_fair):
-    nodes = {"top": cohort(a=(4,)), "q": queue("top", a=(0,)), "r": queue("top", a=(0,))}
-    snapshot = snapshot_of(nodes, [held("m", "r", 4)], EVERYBODY)
+    nodes = {"top": cohort(a=(4,)), "q": queue("top", a=(1,)), "r": queue("top", a=(0,))}
+    snapshot = snapshot_of(nodes, [held("m", "r", 5)], EVERYBODY)
     finder = (
         FairPreemption(snapshot, configuration=FAIR) if is_fair else ClassicalPreemption(snapshot)
     )

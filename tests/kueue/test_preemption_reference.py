@@ -40,7 +40,7 @@ def queue(parent: str = "", weight: float = 1.0, **quotas: Any) -> Node:
 
 
 def numbers(a: tuple[int | None, ...] = (), b: tuple[int | None, ...] = ()) -> dict[Key, Quota]:
-    return {key: Quota(*given) for key, given in ((A, a), (B, b)) if given}  # type: ignore[arg-type]
+    return {key: Quota(*given) for key, given in ((A, a), (B, b)) if given}
 
 
 def held(name: str, of: str, a: int = 0, b: int = 0, **more: Any) -> Held:

@@ -151,6 +151,47 @@ def test_pods_of_a_failed_node_are_placed_anew(request_, before, want_new, want_
     assert whole == hosts(**want_whole)
 
 
+@pytest.mark.parametrize(
+    ("layers", "before", "want"),
+    [
+        pytest.param(
+            [(BLOCK, 4), (RACK, 2)],
+            {"a_1_f": 1, "a_1_x": 1, "b_1_x": 2},
+            {"a_1_z": 1},
+            id="two layers, the inner one is broken",
+        ),
+        pytest.param(
+            [(BLOCK, 4), (RACK, 4), (HOST, 2)],
+            {"a_1_f": 2, "a_1_x": 2},
+            {"a_1_y": 2},
+            id="three layers, the one between is broken",
+        ),
+        pytest.param(
+            [(BLOCK, 3), (RACK, 2)],
+            {"b_1_x": 2, "a_1_f": 1, "a_1_x": 1},
+            {"a_1_z": 1},
+            id="another rack is complete",
+        ),
+        pytest.param(
+            [(BLOCK, 4), (RACK, 2)],
+            {"a_1_f": 2, "a_1_x": 2},
+            {"a_0_x": 2},
+            id="the inner slice was lost whole",
+        ),
+    ],
+)
+def test_a_broken_slice_is_completed_where_it_is_though_others_fit_better(layers, before, want):
+    """Rack a0 has least to spare."""
+    _, new = replaced_placement(
+        placer_of(a_0_x=2, a_1_x=0, a_1_y=3, a_1_z=1, b_1_x=9),
+        need_of(required=BLOCK, layers=layers),
+        before=hosts(**before),
+        failed="a_1_f",
+        conditions=Conditions(),
+    )
+    assert new == hosts(**want)
+
+
 def refused(placer: Placer, need: PodSetNeed, conditions: Conditions, **before: int) -> str:
     with pytest.raises(NoPlacement) as failure:
         replaced_placement(
