@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from clusters.kueue.amounts import FlavorResource
-from clusters.kueue.configuration import Configuration, FairStrategy
+from clusters.kueue.configuration import AdmissionFairSharing, Configuration, FairStrategy
 from clusters.kueue.preemption.classic import (
     ClassicalPreemption,
     PreemptionReason,
@@ -18,10 +20,26 @@ from clusters.kueue.preemption.classic import (
     satisfies,
 )
 from clusters.kueue.preemption.fair import FairPreemption
+from clusters.kueue.quota.resource_node import Quota
 from clusters.kueue.quota.snapshot import Snapshot
-from clusters.kueue.quota.specifications import PreemptionPolicy, PreemptionRules
+from clusters.kueue.quota.specifications import (
+    ClusterQueueSpec,
+    PreemptionPolicy,
+    PreemptionRules,
+)
+from clusters.kueue.quota.usage_ledger import QueueShare, UsageLedger
+from clusters.kueue.workload.workloads import PodSetHold, Reservation
 from tests.kueue.preemption_reference import Held
-from tests.kueue.test_preemption_reference import A, B, cohort, held, queue, snapshot_of, workload
+from tests.kueue.test_preemption_reference import (
+    START,
+    A,
+    B,
+    cohort,
+    held,
+    queue,
+    snapshot_of,
+    workload,
+)
 
 NEVER, LOWER, NEWER, ANY = PreemptionPolicy
 EVERYBODY = PreemptionRules(ANY, ANY)
@@ -95,6 +113,43 @@ def test_the_order_of_candidates():
     order = candidate_order(snapshot, "q")
     found = [item.workload.name for item in sorted(snapshot.holdings(), key=order)]
     assert found == ["told", "own told", "a late", "b late", "early", "high", "own"]
+
+
+def test_of_one_queue_who_used_more_goes_before_any_priority():
+    ledger = UsageLedger(AdmissionFairSharing(half_life_s=60, sampling_interval_s=5))
+    ledger.set_share("ns/much", QueueShare(consumed={"gpu": 5_000_000_000}))
+    snapshot = Snapshot(ledger=ledger)
+    for name, is_by_usage in (("q", True), ("r", True), ("s", False)):
+        spec = ClusterQueueSpec(name, quotas={KEY: Quota(9)}, is_usage_based=is_by_usage)
+        snapshot.set_queue(spec)
+    snapshot.refresh()
+    for name, of, by, priority, at in (
+        ("r much", "r", "much", 5, 1),
+        ("r little early", "r", "little", 1, 2),
+        ("r none late", "r", "none", 1, 3),
+        ("r told", "r", "little", 9, 4),
+        ("q much", "q", "much", 9, 5),
+        ("q little", "q", "little", 0, 6),
+        ("s much", "s", "much", 2, 7),
+        ("s little", "s", "little", 0, 8),
+    ):
+        hold = PodSetHold("main", {A[1]: A[0]}, {A[1]: 1}, 1)
+        reserved = Reservation(of, (hold,), START + timedelta(seconds=at), is_admitted=True)
+        owner = workload(name, priority, 0, reservation=reserved)
+        snapshot.hold(replace(owner, queue_name=by), is_evicted=name.endswith("told"))
+    order = candidate_order(snapshot, "q")
+    found = {
+        name: [
+            item.workload.name
+            for item in sorted(snapshot.holdings(), key=order)
+            if item.cluster_queue in name
+        ]
+        for name in ("qr", "s")
+    }
+    assert found == {
+        "qr": ["r told", "r much", "r none late", "r little early", "q much", "q little"],
+        "s": ["s little", "s much"],
+    }
 
 
 def test_only_what_holds_the_lacking_pairs_is_a_candidate():

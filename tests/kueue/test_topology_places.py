@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.nodes import NodeSpec, PodUse
-from clusters.kueue.topology.places import FlavorNodes, Places
+from clusters.kueue.topology.places import FlavorNodes, Places, held_uses
 from clusters.kueue.topology.tree import PlacedUse
-from clusters.kueue.workload.matching import Toleration
+from clusters.kueue.workload.matching import NodeRules, Toleration
+from clusters.kueue.workload.placement import PlacedPods, Placement
+from clusters.kueue.workload.requests import PodRequests
+from clusters.kueue.workload.workloads import PodSet, PodSetHold, PodShape, Reservation, Workload
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 TOPOLOGIES = {"hosts": (RACK, HOST), "racks": (RACK,)}
@@ -276,3 +280,45 @@ def test_a_copy_knows_nodes_and_pods_and_is_independent():
     copy.set_node("m", None)
     assert places._on_node == {"n": {"gpu": 3}}
     assert rests(places)["a"] == {"m": 8, "n": 4}
+
+
+def test_what_a_workload_takes_of_the_topology():
+    """Also what a pod set holds that its workload no longer names: a share of its amounts."""
+    placed = Placement((HOST,), (PlacedPods(("n",), 2), PlacedPods(("m",), 1)))
+    shape = PodShape("", "", PodRequests({}, of_pod={"gpu": 4}), NodeRules())
+    holds = (
+        PodSetHold("main", {"gpu": "f1", "cpu": "f0", "x": "f1"}, {"gpu": 99}, 3, placed),
+        PodSetHold("plain", {"gpu": "f0"}, {"gpu": 1}, 1),
+        PodSetHold("gone", {"gpu": "f0"}, {"gpu": 7, "cpu": 3}, 3, placed),
+        PodSetHold("none", {"gpu": "f0"}, {"gpu": 7}, 0, placed),
+    )
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    owner = Workload(
+        key="ns/w",
+        namespace="ns",
+        name="w",
+        uid="u",
+        job_uid="",
+        queue_name="q",
+        priority=0,
+        created_at=at,
+        queued_at=at,
+        pod_sets=(PodSet("main", 3, None, shape),),
+        shape_hash="",
+    )
+    of_pod, of_gone, of_none = {"gpu": 4}, {"gpu": 2, "cpu": 1}, {"gpu": 7}
+    want = (
+        PlacedUse("f0", "n", 2, of_pod, {"gpu": 8, "pods": 2}),
+        PlacedUse("f0", "m", 1, of_pod, {"gpu": 4, "pods": 1}),
+        PlacedUse("f1", "n", 2, of_pod, {"gpu": 8, "pods": 2}),
+        PlacedUse("f1", "m", 1, of_pod, {"gpu": 4, "pods": 1}),
+        PlacedUse("f0", "n", 2, of_gone, {"gpu": 4, "cpu": 2, "pods": 2}),
+        PlacedUse("f0", "m", 1, of_gone, {"gpu": 2, "cpu": 1, "pods": 1}),
+        PlacedUse("f0", "n", 2, of_none, {"gpu": 14, "pods": 2}),
+        PlacedUse("f0", "m", 1, of_none, {"gpu": 7, "pods": 1}),
+    )
+    reserved = Reservation("q", holds, at, is_admitted=True)
+    assert held_uses(replace(owner, reservation=reserved)) == want
+    assert held_uses(owner) == ()
+    plain = Reservation("q", holds[1:2], at, is_admitted=True)
+    assert held_uses(replace(owner, reservation=plain)) == ()
