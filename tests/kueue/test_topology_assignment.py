@@ -616,5 +616,7 @@ def test_a_second_pass_begins_with_flavors_and_what_is_left():
     )
     gone = held_assignment(hold, workload(pod_set(count=4), reclaimable={"main": 9}))
     assert (gone.count, gone.requests) == (0, {GPU: 0, "cpu": 0})
+    one = PodSetHold("main", {GPU: "f0"}, {GPU: 3}, 1)
+    assert held_assignment(one, workload(pod_set())).requests == {GPU: 3}
     none = PodSetHold("main", {GPU: "f0"}, {GPU: 3}, 0)
     assert held_assignment(none, owner).requests == {GPU: 0}
