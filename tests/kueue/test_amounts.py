@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,14 @@ from hypothesis import strategies as st
 from clusters.kueue.amounts import (
     UNLIMITED,
     add,
+    add_usage,
     format_amount,
     multiply,
     parse_amount,
+    parse_decimal,
     subtract,
     visiting_rank,
+    with_suffix,
 )
 
 
@@ -82,3 +87,150 @@ def test_visiting_order_of_resources_is_the_hash_order():
         "pods",
         "cpu",
     ]
+
+
+LOWEST = -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("function", "amount", "other", "want"),
+    [
+        pytest.param(add, 2, 3, 5, id="a sum"),
+        pytest.param(add, UNLIMITED - 1, 1, UNLIMITED, id="a sum at the upper end"),
+        pytest.param(add, UNLIMITED - 1, 2, UNLIMITED, id="a sum beyond it"),
+        pytest.param(add, LOWEST, 0, LOWEST, id="a sum at the lower end"),
+        pytest.param(add, LOWEST + 1, -1, LOWEST, id="a sum that comes to it"),
+        pytest.param(add, LOWEST, -1, LOWEST, id="a sum below it"),
+        pytest.param(add, LOWEST, UNLIMITED, UNLIMITED, id="anything and no bound"),
+        pytest.param(subtract, 2, 3, -1, id="a difference"),
+        pytest.param(subtract, 3, UNLIMITED, LOWEST, id="less without bound"),
+        pytest.param(subtract, UNLIMITED, LOWEST, UNLIMITED, id="no bound less anything"),
+        pytest.param(subtract, UNLIMITED - 1, -1, UNLIMITED, id="a difference at the upper end"),
+        pytest.param(subtract, UNLIMITED - 1, -2, UNLIMITED, id="a difference beyond it"),
+        pytest.param(subtract, LOWEST + 1, 1, LOWEST, id="a difference at the lower end"),
+        pytest.param(subtract, LOWEST, 1, LOWEST, id="a difference below it"),
+        pytest.param(multiply, 7, 6, 42, id="a product"),
+        pytest.param(multiply, -7, 6, -42, id="a product below zero"),
+        pytest.param(multiply, 2**62, -3, LOWEST, id="a product below the lower end"),
+        pytest.param(multiply, 2**62, 2, UNLIMITED, id="a product beyond the upper end"),
+        pytest.param(multiply, (2**63 - 1) // 7, 7, UNLIMITED, id="a product at the upper end"),
+    ],
+)
+def test_amounts_stay_within_their_range(function, amount, other, want):
+    assert function(amount, other) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("1", "1"),
+        ("1.", "1"),
+        (".5", "0.5"),
+        ("-3", "-3"),
+        ("+3", "3"),
+        ("3n", "0.000000003"),
+        ("3u", "0.000003"),
+        ("3m", "0.003"),
+        ("3k", "3000"),
+        ("3M", "3000000"),
+        ("3G", "3000000000"),
+        ("3T", "3000000000000"),
+        ("3P", "3000000000000000"),
+        ("3E", "3000000000000000000"),
+        ("3Ki", "3072"),
+        ("3Mi", "3145728"),
+        ("3Gi", "3221225472"),
+        ("3Ti", "3298534883328"),
+        ("3Pi", "3377699720527872"),
+        ("3Ei", "3458764513820540928"),
+        ("1.5e3", "1500"),
+        ("2E2", "200"),
+        ("1e1000", "1e1000"),
+        ("0" * 999 + "7", "7"),
+    ],
+)
+def test_a_quantity_has_an_exact_value(text, want):
+    assert parse_decimal(text) == Decimal(want)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", "not a quantity: ''"),
+        ("m", "not a quantity: 'm'"),
+        ("Infinity", "not a quantity: 'Infinity'"),
+        ("1e", "not a quantity: '1e'"),
+        ("1.2.3", "not a quantity: '1.2.3'"),
+        ("1K", "not a quantity: '1K'"),
+        ("1 m", "not a quantity: '1 m'"),
+        ("1e1001", "not a quantity: '1e1001'"),
+        ("0" * 1001, f"not a quantity: '{'0' * 20}' … of 1001 characters"),
+    ],
+)
+def test_what_is_no_quantity_is_quoted(text, want):
+    with pytest.raises(ValueError) as failure:
+        parse_decimal(text)
+    assert str(failure.value) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "resource", "want"),
+    [
+        ("1", "cpu", 1000),
+        ("1", "memory", 1),
+        ("1.0001", "cpu", 1001),
+        ("-0.0001", "cpu", -1),
+        ("-100m", "memory", -1),
+        ("9223372036854775806", "memory", UNLIMITED - 1),
+        ("9223372036854775808", "memory", UNLIMITED),
+        ("9223372036854775.807", "cpu", UNLIMITED),
+        ("9223372036854775.806", "cpu", UNLIMITED - 1),
+    ],
+)
+def test_amounts_are_rounded_away_from_zero_and_end_without_bound(text, resource, want):
+    assert parse_amount(text, resource) == want
+
+
+@pytest.mark.parametrize(
+    ("amount", "resource", "want"),
+    [
+        (-500, "cpu", "-500m"),
+        (-2000, "cpu", "-2"),
+        (1000, "cpu", "1"),
+        (1, "cpu", "1m"),
+        (1023, "memory", "1023"),
+        (1024, "memory", "1Ki"),
+        (-1024, "memory", "-1Ki"),
+        (-1000, "memory", "-1k"),
+        (1025, "ephemeral-storage", "1025"),
+        (2048, "ephemeral-storage", "2Ki"),
+        (2048, "storage", "2Ki"),
+        (2048, "hugepages-1Gi", "2Ki"),
+        (1024_000, "memory", "1000Ki"),
+        (2048, "gpu", "2048"),
+        (2**60, "memory", "1Ei"),
+        (10**18, "gpu", "1E"),
+        (5 * 10**18, "gpu", "5E"),
+    ],
+)
+def test_an_amount_is_written_as_kubernetes_does(amount, resource, want):
+    assert format_amount(amount, resource) == want
+
+
+def test_an_amount_takes_the_largest_step_in_which_it_is_whole():
+    steps = ("", "a", "b")
+    found = [with_suffix(amount, 10, steps) for amount in (0, 7, 10, 70, 100, 101, 1000, -30)]
+    assert found == ["0", "7", "1a", "7a", "1b", "101", "10b", "-3a"]
+
+
+def test_the_rank_of_a_resource_is_its_hash():
+    # The offset basis of 64-bit FNV-1a, and its published values.
+    assert visiting_rank("") == 0xCBF29CE484222325
+    assert visiting_rank("a") == 0xAF63DC4C8601EC8C
+    assert visiting_rank("foobar") == 0x85944171F73967E8
+
+
+def test_usage_is_added_in_place():
+    total = {"a": 1, "b": UNLIMITED}
+    add_usage(total, {"a": 2, "b": 5, "c": 3})
+    assert total == {"a": 3, "b": UNLIMITED, "c": 3}
