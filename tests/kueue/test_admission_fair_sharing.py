@@ -280,6 +280,13 @@ def test_what_is_left_of_usage_after_a_time(elapsed, want):
     assert consumed(made) == {GPU: want}
 
 
+def test_half_of_a_half_life_is_the_float_that_kueue_computes():
+    """Ten billion bytes show its sixteenth digit; computed from the other side, it ends in 5254."""
+    made = ledger(AdmissionFairSharing(half_life_s=3600, sampling_interval_s=1800))
+    made.charge("q", "w", requests={"memory": 10**10}, now=START)
+    assert made.entry("q").pending == {"memory": 2_928_932_188_134_524_000}
+
+
 def test_ledger_without_rules_keeps_no_lines():
     made = ledger(None, light=4.0, none=0.0)
     made.set_share("used", QueueShare(consumed=nanos_of({GPU: 8})))

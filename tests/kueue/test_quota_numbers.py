@@ -286,6 +286,16 @@ def test_who_is_within_nominal(name, keys, want):
     assert used()[name].is_within_nominal(keys) is want
 
 
+def test_one_of_what_a_node_has_no_quota_of_is_borrowed():
+    nodes = tree()
+    nodes["d"].add(NOBODY, 1)
+    for name in ("d", "side", "top"):
+        assert not nodes[name].is_within_nominal([NOBODY])
+    assert borrowers(nodes) == {"side": {NOBODY: ["d"]}, "top": {NOBODY: ["side"]}}
+    nodes["d"].remove(NOBODY, 1)
+    assert (usage(nodes), borrowers(nodes)) == ({}, {})
+
+
 @pytest.mark.parametrize(
     ("name", "key", "amount", "want"),
     [

@@ -129,9 +129,11 @@ def test_what_is_held_in_a_queue_that_is_away_counts_when_it_comes():
     change(snapshot, queue("b"))
     assert used(snapshot) == {"b": 3, "pool": 3}
     assert snapshot.queues["b"].holdings == {"ns/w": kept}
+    state = snapshot.queues["b"]
     snapshot.delete_queue("b")
     snapshot.refresh()
     assert (used(snapshot), list(snapshot.queues)) == ({}, ["a"])
+    assert state.node.parent is None
     assert snapshot.holding("ns/w") is kept
     change(snapshot, queue("b"))
     assert used(snapshot) == {"b": 3, "pool": 3}
