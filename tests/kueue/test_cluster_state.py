@@ -412,6 +412,46 @@ def test_workload_without_its_queue_is_admitted_all_the_same():
     assert world.engine.state.workloads["ns/held"].is_admitted
 
 
+def test_who_was_parked_for_an_equal_one_is_noted_until_something_becomes_of_it():
+    world = pool()
+    bypassed = world.engine.state.bypassed
+    feeding(workload("a2", "a", gpus=99, age=1), workload("a3", "a", gpus=99, age=2))(world)
+    feeding(workload("a4", "a", gpus=1, age=3))(world)
+    assert bypassed == {"ns/a2", "ns/a3"}
+    feeding(waiting(queue="far"))(world)
+    assert bypassed == {"ns/a2", "ns/a3", "ns/w-a"}
+    deleting("Workload", "ns/a3")(world)
+    assert bypassed == {"ns/a2", "ns/w-a"}
+    feeding(reserved(workload("a2", "a", gpus=99, age=1), "a"))(world)
+    assert bypassed == {"ns/w-a"}
+    world.engine.wake("far")
+    world.run()
+    assert bypassed == set()
+
+
+def test_document_of_a_finished_workload_is_forgotten():
+    world = pool()
+    ended = ({"type": "Finished", "status": "True"},)
+    feeding(reserved(HELD, "b", conditions=ended))(world)
+    feeding(reserved(HELD, "b", conditions=ended))(world)
+    assert "ns/held" not in world.engine.state.workloads
+    assert world.engine.state.snapshot.holding("ns/held") is None
+    assert world.usage()["b"] == {}
+
+
+def test_workload_that_comes_without_quota_and_switched_off_is_only_known():
+    world = pool()
+    document = workload("new", "a")
+    document["spec"]["active"] = False
+    feeding(document)(world)
+    state = world.engine.state
+    assert state.workloads["ns/new"].name == "new"
+    assert (state.queues.item("ns/new"), state.queues.refusal("ns/new")) == (None, None)
+    document["spec"]["active"] = True
+    feeding(document)(world)
+    assert state.queues.queue_of("ns/new") == "a"
+
+
 # What was assumed
 
 

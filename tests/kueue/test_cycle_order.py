@@ -16,6 +16,7 @@ from clusters.kueue.quota.specifications import ClusterQueueSpec
 from clusters.kueue.quota.tree import ClusterQueueState
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.kueue.workload.requests import SurroundingsByNamespace
+from clusters.kueue.workload.workloads import PodSetHold, Reservation
 from tests.kueue.builders import (
     GPU,
     World,
@@ -226,6 +227,64 @@ def world_admits(name: str, queue_name: str) -> tuple[Any, ...]:
     """What a cycle says of one admitted workload in a world of its own."""
     alone = World().feed(cluster_queue(queue_name, group(f0=quota(4))), workload(name, queue_name))
     return alone.cycle().admitted
+
+
+def test_reservation_of_what_is_admitted_is_noted_whole():
+    document = workload("w", "q", pod_set({GPU: 3, "cpu": 1}, count=2), pod_set({}, name="idle"))
+    document["status"] = {
+        "conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted"}],
+        "unhealthyNodes": [{"name": "n"}],
+    }
+    cores = quota(9, resource="cpu")
+    world = World().feed(cluster_queue("q", group(f0=[quota(9), cores])), document)
+    assert order(world) == ["w"]
+    found = world.engine.state.workloads["ns/w"]
+    assert found.reservation == Reservation(
+        cluster_queue="q",
+        pod_sets=(
+            PodSetHold("main", {GPU: "f0", "cpu": "f0"}, {GPU: 6, "cpu": 2000}, 2),
+            PodSetHold("idle", {}, {}, 1),
+        ),
+        reserved_at=world.now,
+        is_admitted=True,
+    )
+    assert (found.is_evicted, found.unhealthy_nodes) == (False, ())
+    holding = world.engine.state.snapshot.holding("ns/w")
+    assert holding is not None
+    assert (holding.workload, holding.is_evicted) == (found, False)
+    assert world.usage()["q"] == {("f0", GPU): 6, ("f0", "cpu"): 2000}
+    assert world.engine.state.queues.item("ns/w") is None
+
+
+@pytest.mark.parametrize(
+    ("states", "want"),
+    [
+        ({"c": "Ready", "d": "Ready"}, True),
+        ({"c": "Ready", "d": "Pending"}, False),
+        ({"d": "Ready"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_workload_is_admitted_at_once_where_all_its_checks_are_ready(states, want):
+    rules = [{"name": name} for name in "dc"] + [{"name": "e", "onFlavors": ["f9"]}]
+    document = workload("w", "q")
+    document["status"] = {
+        "admissionChecks": [{"name": name, "state": state} for name, state in states.items()]
+    }
+    active = {"conditions": [{"type": "Active", "status": "True"}]}
+    checks = [
+        {"kind": "AdmissionCheck", "metadata": {"name": name}, "status": active} for name in "cde"
+    ]
+    strategy = {"admissionChecks": rules}
+    world = World(None, *checks).feed(
+        cluster_queue("q", group(f0=quota(9)), admissionChecksStrategy=strategy), document
+    )
+    [found] = world.cycle().admitted
+    assert (found.is_admitted, found.checks) == (want, ("c", "d"))
+    reservation = world.engine.state.workloads["ns/w"].reservation
+    assert reservation is not None
+    assert reservation.is_admitted is want
 
 
 # Fewer pods, older slices

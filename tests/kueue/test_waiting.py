@@ -235,6 +235,20 @@ def test_precedence_of_a_preemptor_is_kept_where_that_is_asked(keeps):
     assert active(made) == ["v", "w"]
 
 
+def test_preemptor_that_comes_anew_without_having_left_is_still_first():
+    made = queue_set()
+    made.add(parsed("w", age=9), now=START)
+    [(_, item)] = made.heads(is_open=lambda name: True)
+    made.requeue("q", item, reason=RequeueReason.PENDING_PREEMPTION)
+    made.add(parsed("v"), now=START)
+    made.add(parsed("w", age=9, gpus=2), now=START)
+    assert active(made) == ["w", "v"]
+    # Whoever leaves its LocalQueue has no precedence when it comes back.
+    made.set_local_queue(feeding("l", "q", StopPolicy.HOLD), now=START)
+    made.set_local_queue(feeding("l", "q"), now=START)
+    assert active(made) == ["v", "w"]
+
+
 def test_version_that_changes_no_place_is_taken_where_the_old_one_waits():
     made = queue_set()
     made.add(parsed("w"), now=START)
