@@ -567,6 +567,14 @@ def test_what_stops_gives_its_quota_back_and_waits():
     assert world.order("q") == ["ns/w", "ns/v", "ns/old"]
 
 
+def test_precedence_ends_with_a_reservation_and_not_without_one():
+    world, _, _ = preempting()
+    feeding(workload("higher", "q", gpus=4, priority=99))(world)
+    state = world.engine.state
+    state.end_precedence(state.workloads["ns/w"])
+    assert world.order("q") == ["ns/w", "ns/higher"]
+
+
 def test_engine_that_follows_another_assumes_what_is_still_to_be_written():
     world, old, new = preempting()
     following = World().feed(

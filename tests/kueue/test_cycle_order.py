@@ -321,6 +321,7 @@ def test_slice_that_finds_no_room_leaves_the_older_one_alone():
         pytest.param([3, 5], [1, 1], 2, [1, 1], id="the fewest"),
         pytest.param([3, 5], [1, 1], 1, None, id="fewer than the fewest"),
         pytest.param([3, 5], [None, 1], 5, [3, 2], id="only one of them takes fewer"),
+        pytest.param([3, 5], [None, 1], 4, [3, 1], id="the fewest of that one"),
         pytest.param([4], [4], 4, [4], id="none takes fewer"),
     ],
 )
