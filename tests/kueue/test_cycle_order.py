@@ -78,6 +78,22 @@ def test_without_the_gate_time_goes_before_priority():
     assert order(world) == ["b", "c", "a"]
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_head_that_no_longer_fits_comes_back_at_once(is_on):
+    gates = {"featureGates": {"FlavorFungibilityPreserveScanProgress": is_on}}
+    world = World(gates).feed(
+        cohort("pool", f0=quota(4)),
+        queue("a"),
+        queue("b"),
+        workload("first", "a", gpus=4),
+        workload("second", "b", gpus=4, age=1),
+    )
+    assert order(world) == ["first"]
+    second = world.engine.state.queues.queue("b")
+    assert second is not None
+    assert second.is_active("ns/second")
+
+
 # By shares
 
 

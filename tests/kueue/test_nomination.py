@@ -151,6 +151,9 @@ def test_victims_of_another_are_counted_on_where_the_gate_says_so(is_recomputed,
     [told] = [item for item in result.pending if item.key == "ns/two"]
     reason = "WaitingForPreemptedWorkloads" if is_recomputed else "WaitingForQuota"
     assert told == Pending("ns/two", reason, want, "b", has_changed=True)
+    queue = made.state.queues.queue("b")
+    assert queue is not None
+    assert queue.is_active("ns/two")
     made.release_evicted("ns/big", now=START)
     assert {item.key for item in made.cycle(START).admitted} == {"ns/one", "ns/two"}
 

@@ -701,3 +701,12 @@ def test_lane_forgets_what_is_shown_no_longer():
     first = lane.first()
     assert first is not None
     assert first.key == "ns/w69"
+
+
+def test_lane_of_many_classes_is_swept_when_it_has_doubled():
+    lane = Lane()
+    for index in range(65):
+        group = EquivalenceClass("ns")
+        group.active.push(item_of(f"w{index}", age=index), index)
+        lane.advertise(group, index)
+    assert (len(lane.tops), lane.most) == (65, 130)
