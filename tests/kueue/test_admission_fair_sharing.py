@@ -10,6 +10,7 @@ import pytest
 from clusters.kueue.configuration import AdmissionFairSharing, Configuration
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.quota.usage_ledger import (
+    LedgerEntry,
     QueueShare,
     UsageLedger,
     format_nanos,
@@ -209,6 +210,159 @@ def test_share_of_a_document_is_read():
     share = parse_share(document)
     assert share == QueueShare(1.5, {"cpu": 2 * 10**9, "memory": 1024 * 10**9})
     assert parse_share(local_queue("q", "cq")) == QueueShare()
+
+
+MINUTES = timedelta(minutes=1)
+# An hour's half-life, looked at every ten minutes: 1 − 2^(−1/6) of the way in between.
+OFTEN = AdmissionFairSharing(half_life_s=3600, sampling_interval_s=600)
+# Billionths of a unit, rounded down; of two units one more is left.
+SIXTH, TWO_SIXTHS = 109_101_281, 218_202_563
+
+
+def test_line_of_a_queue_from_its_first_charge_to_its_last_look():
+    made = ledger(OFTEN)
+    assert made.entry("q") is None
+    made.charge("q", "w", requests={GPU: 1, "cpu": 2000}, now=START)
+    charge = {GPU: SIXTH, "cpu": TWO_SIXTHS}
+    assert made.entry("q") == LedgerEntry(START, {}, {"w": charge}, has_history=False)
+    made.charge("q", "v", requests={GPU: 1}, now=START + MINUTES)
+    both = {"w": charge, "v": {GPU: SIXTH}}
+    assert made.entry("q") == LedgerEntry(START, {}, both, has_history=False)
+    assert made.entry("q").pending == {GPU: 2 * SIXTH, "cpu": TWO_SIXTHS}
+    assert made.is_due("q", now=START)
+    assert made.sample("q", admitted={}, now=START + MINUTES)
+    assert made.entry("q") == LedgerEntry(START + MINUTES, {}, both, has_history=True)
+    made.drop("q", "v")
+    made.settle("q", "w", admitted={GPU: 1}, now=START + 11 * MINUTES)
+    consumed = {GPU: 2 * SIXTH, "cpu": TWO_SIXTHS}
+    line = LedgerEntry(START + 11 * MINUTES, consumed, {}, has_history=True)
+    assert made.entry("q") == line
+    for since, want in ((599, False), (600, True)):
+        now = line.updated_at + timedelta(seconds=since)
+        assert made.is_due("q", now=now) is want
+    assert not made.sample("q", admitted={}, now=line.updated_at + 9 * MINUTES)
+    assert made.entry("q") == line
+    # Half an hour later 2^(−1/2) of it is left.
+    assert made.sample("q", admitted={}, now=line.updated_at + 30 * MINUTES)
+    assert made.entry("q").consumed == {
+        name: int(amount * 0.7071067811865476) for name, amount in consumed.items()
+    }
+
+
+def test_charge_that_is_pending_makes_a_look_due_and_one_of_nothing_does_not():
+    made = ledger(OFTEN)
+    made.sample("q", admitted={}, now=START)
+    made.charge("q", "w", requests={GPU: 0}, now=START)
+    assert not made.is_due("q", now=START)
+    made.charge("q", "v", requests={GPU: 1, "cpu": 0}, now=START)
+    assert made.is_due("q", now=START)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "want"),
+    [
+        # 8 GPUs moved towards 0 by whole halvings, and by less and more than half of one.
+        (timedelta(hours=1), "4"),
+        (timedelta(hours=2), "2"),
+        (timedelta(minutes=15), "6727171322n"),
+        (timedelta(minutes=30), "5656854249n"),
+        (timedelta(minutes=45), "4756828460n"),
+        (timedelta(minutes=105), "2378414230n"),
+        (timedelta(), "8"),
+    ],
+    ids=str,
+)
+def test_what_is_left_of_usage_after_a_time(elapsed, want):
+    made = ledger()
+    made.set_share("q", QueueShare(consumed=nanos_of({GPU: 8})))
+    made.sample("q", admitted={}, now=START)
+    made.settle("q", "none", admitted={}, now=START + elapsed)
+    assert consumed(made) == {GPU: want}
+
+
+def test_half_of_a_half_life_is_the_float_that_kueue_computes():
+    """Ten billion bytes show its sixteenth digit; computed from the other side, it ends in 5254."""
+    made = ledger(AdmissionFairSharing(half_life_s=3600, sampling_interval_s=1800))
+    made.charge("q", "w", requests={"memory": 10**10}, now=START)
+    assert made.entry("q").pending == {"memory": 2_928_932_188_134_524_000}
+
+
+def test_ledger_without_rules_keeps_no_lines():
+    made = ledger(None, light=4.0, none=0.0)
+    made.set_share("used", QueueShare(consumed=nanos_of({GPU: 8})))
+    made.charge("used", "w", requests={GPU: 8}, now=START)
+    made.settle("used", "w", admitted={GPU: 8}, now=START)
+    assert not made.sample("used", admitted={GPU: 8}, now=START)
+    assert not made.is_due("used", now=START)
+    other = ledger()
+    other.charge("used", "w", requests={GPU: 8}, now=START)
+    made.take_over(other)
+    assert made.entry("used") is None
+    assert [made.usage_of(name) for name in ("used", "light", "none")] == [0.0, 0.0, math.inf]
+
+
+def test_lines_are_taken_over_copied_and_forgotten():
+    first = ledger(heavy=4.0)
+    first.charge("heavy", "w", requests={GPU: 8}, now=START)
+    first.charge("q", "w", requests={GPU: 2}, now=START)
+    copy, successor = ledger(q=0.5), ledger()
+    copy.adopt(first)
+    assert [copy.usage_of(name) for name in ("heavy", "q")] == [1.0, 1.0]
+    successor.charge("own", "w", requests={GPU: 6}, now=START)
+    successor.take_over(first)
+    assert [successor.usage_of(name) for name in ("heavy", "q", "own")] == [4.0, 1.0, 3.0]
+    copy.forget("heavy")
+    copy.forget("unknown")
+    assert copy.entry("heavy") is None
+    copy.charge("heavy", "w", requests={GPU: 8}, now=START)
+    assert (copy.usage_of("heavy"), first.usage_of("heavy")) == (4.0, 1.0)
+
+
+def test_status_of_a_queue_counts_only_where_usage_is_remembered():
+    for half_life_s, want in ((3600, 6.0), (0, 0.0)):
+        rules = AdmissionFairSharing(half_life_s=half_life_s, sampling_interval_s=60)
+        made = ledger(rules)
+        made.set_share("q", QueueShare(consumed=nanos_of({GPU: 6})))
+        assert made.usage_of("q") == want
+
+
+def test_looking_without_a_half_life_empties_the_line_at_that_time():
+    made = ledger(AdmissionFairSharing(half_life_s=0, sampling_interval_s=60))
+    made.set_share("q", QueueShare(consumed=nanos_of({GPU: 6})))
+    assert made.sample("q", admitted={GPU: 8}, now=START)
+    assert made.entry("q") == LedgerEntry(START, {}, {}, has_history=True)
+    assert not made.sample("q", admitted={GPU: 8}, now=START + timedelta(seconds=59))
+    assert made.sample("q", admitted={GPU: 8}, now=START + MINUTES)
+    assert made.entry("q") == LedgerEntry(START + MINUTES, {}, {}, has_history=True)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"status": None},
+        {"status": {"fairSharing": None}},
+        {"status": {"fairSharing": {"admissionFairSharingStatus": None}}},
+        {"status": {"fairSharing": {"admissionFairSharingStatus": {"consumedResources": None}}}},
+    ],
+    ids=str,
+)
+def test_share_of_a_document_without_a_status_is_the_usual_one(status):
+    assert parse_share({"metadata": {"name": "q"}, **status}) == QueueShare(1.0, {})
+    assert parse_share({"metadata": {"name": "q"}, "spec": None, **status}) == QueueShare(1.0, {})
+
+
+def test_consumed_amounts_are_read_to_the_billionth_below():
+    used_before = {"cpu": "1500m", GPU: "0.0000000019", "memory": "1Ki"}
+    document = {"status": {"fairSharing": {"admissionFairSharingStatus": {}}}}
+    section = document["status"]["fairSharing"]["admissionFairSharingStatus"]
+    section["consumedResources"] = used_before
+    read = parse_share(document).consumed
+    assert read == {"cpu": 1_500_000_000, GPU: 1, "memory": 1024 * 10**9}
+
+
+def test_amounts_in_billionths():
+    assert nanos_of({"cpu": 1500, GPU: 2}) == {"cpu": 1_500_000_000, GPU: 2_000_000_000}
 
 
 # The configuration

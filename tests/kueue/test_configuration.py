@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from clusters.kueue.configuration import (
+    DEFAULT_STRATEGIES,
     AdmissionFairSharing,
     Configuration,
     FairStrategy,
+    Gates,
     PodsReadyRules,
     Transformation,
+    not_followed,
+    parse_duration,
+    parse_weight,
 )
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.kueue.queueing.readiness import ActiveCondition, queue_condition
@@ -76,6 +81,185 @@ def test_configuration_is_read_whole():
     both = (FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, FairStrategy.LESS_THAN_INITIAL_SHARE)
     assert Configuration.from_document({"fairSharing": {}}).fair_strategies == both
     assert Configuration.from_document({"fairSharing": {"enable": False}}).fair_strategies == ()
+
+
+USAGE = {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1m"}
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param({"fairSharing": None}, {}, id="no fair sharing"),
+        pytest.param(
+            {"fairSharing": {"enable": True, "preemptionStrategies": []}},
+            {"fair_strategies": DEFAULT_STRATEGIES},
+            id="fair sharing with its own strategies",
+        ),
+        pytest.param(
+            {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}},
+            {"fair_strategies": (FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)},
+            id="one strategy",
+        ),
+        pytest.param(
+            {"admissionFairSharing": {}},
+            {"admission_fair_sharing": AdmissionFairSharing(0.0, 300.0, {})},
+            id="usage of the past with nothing set",
+        ),
+        pytest.param(
+            {
+                "admissionFairSharing": {
+                    "usageHalfLifeTime": None,
+                    "usageSamplingInterval": "0s",
+                    "resourceWeights": {"cpu": "0", GPU: 1.5},
+                }
+            },
+            {"admission_fair_sharing": AdmissionFairSharing(0.0, 300.0, {"cpu": 0.0, GPU: 1.5})},
+            id="usage of the past that is forgotten at once",
+        ),
+        pytest.param(
+            {"admissionFairSharing": {**USAGE, "resourceWeights": None}},
+            {"admission_fair_sharing": AdmissionFairSharing(3600.0, 60.0, {})},
+            id="usage of the past without weights",
+        ),
+        pytest.param(
+            {"admissionFairSharing": USAGE, "featureGates": {"AdmissionFairSharing": False}},
+            {"gates": Gates(admission_fair_sharing=False)},
+            id="usage of the past, with its gate off",
+        ),
+        pytest.param(
+            {
+                "resources": {
+                    "excludeResourcePrefixes": None,
+                    "transformations": None,
+                    "quotaCheckStrategy": "BlockUndeclared",
+                },
+                "integrations": {"labelKeysToCopy": None},
+                "featureGates": None,
+                "waitForPodsReady": None,
+            },
+            {},
+            id="nothing in any field",
+        ),
+        pytest.param({"resources": None, "integrations": None}, {}, id="empty sections"),
+        pytest.param(
+            {"resources": {"transformations": [{"input": "a", "outputs": None}]}},
+            {"transformations": {"a": Transformation({}, keeps_input=True, multiply_by="")}},
+            id="a transformation to nothing",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {"requeuingStrategy": None, "blockAdmission": "true"}},
+            {},
+            id="pods that get ready, with the defaults",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {"requeuingStrategy": {"timestamp": "Eviction"}}},
+            {},
+            id="requeued by the time of eviction",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {"enable": True, "timeout": "10m", "recoveryTimeout": "3m"}},
+            {"pods_ready": PodsReadyRules(600.0, 180.0)},
+            id="a time of their own to recover",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {"recoveryTimeout": "3m"}},
+            {"pods_ready": PodsReadyRules(1800.0, 180.0)},
+            id="only a time to recover",
+        ),
+        pytest.param(
+            {
+                "waitForPodsReady": {
+                    "timeout": None,
+                    "requeuingStrategy": {
+                        "backoffLimitCount": 0,
+                        "backoffBaseSeconds": None,
+                        "backoffMaxSeconds": None,
+                    },
+                }
+            },
+            {"pods_ready": PodsReadyRules(1800.0, 1800.0, 0, 60, 3600)},
+            id="no second try",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {"enable": False, "timeout": "10m"}},
+            {"pods_ready": None},
+            id="no limit of time",
+        ),
+        pytest.param(
+            {"waitForPodsReady": {}, "featureGates": {"DisableWaitForPodsReady": True}},
+            {"pods_ready": None},
+            id="no limit of time by a gate",
+        ),
+    ],
+)
+def test_configuration_that_says_little_has_the_defaults_elsewhere(document, want):
+    assert Configuration.from_document(document) == Configuration(**want)
+
+
+def test_defaults_of_a_configuration_are_those_of_kueue():
+    assert PodsReadyRules() == PodsReadyRules(1800.0, 1800.0, None, 60, 3600)
+    found = Configuration()
+    assert found.pods_ready == PodsReadyRules()
+    assert (found.has_fair_sharing, found.requeues_by_eviction) == (False, True)
+    assert Configuration.from_document({"fairSharing": {}}).has_fair_sharing
+
+
+@pytest.mark.parametrize("weight", ["-0.1", "inf", "nan", float("-inf")])
+def test_weight_of_usage_that_is_no_amount_is_refused(weight):
+    section = {"resourceWeights": {GPU: weight, "cpu": 1}}
+    want = "^a resource weight of admissionFairSharing is negative, or no number$"
+    with pytest.raises(ValueError, match=want):
+        Configuration.from_document({"admissionFairSharing": section})
+
+
+def test_gates_are_read_by_name_and_by_stage():
+    switched = {"PartialAdmission": False, "TASBalancedPlacement": True}
+    assert Configuration.from_document({"featureGates": switched}).gates == Gates(
+        partial_admission=False, tas_balanced_placement=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("0s", 0.0), ("1.5h", 5400.0), ("2h3m4s5ms", 7384.005), ("90m", 5400.0), ("7ms", 0.007)],
+)
+def test_duration_is_the_sum_of_its_parts(text, want):
+    assert parse_duration(text) == want
+
+
+@pytest.mark.parametrize("text", ["", "5", "h", "1h ", "-1h", "1h 5m", "1d", "1hour"])
+def test_text_that_is_no_duration_is_named(text):
+    with pytest.raises(ValueError, match=f"^not a duration: {text!r}$"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("section", "want"),
+    [
+        (None, 1.0),
+        ({}, 1.0),
+        ({"weight": None}, 1.0),
+        ({"weight": "0"}, 0.0),
+        ({"weight": 3}, 3.0),
+        ({"weight": "250m"}, 0.25),
+    ],
+    ids=str,
+)
+def test_weight_is_one_unless_it_is_said(section, want):
+    assert parse_weight(section) == want
+
+
+def test_everything_that_is_not_followed_is_told():
+    document = {
+        "featureGates": {"QuotaForAll": True, "Another": False},
+        "resources": {"deviceClassMappings": [{"name": "gpus"}]},
+    }
+    assert not_followed(document) == [
+        "Another is no gate of Kueue 0.19",
+        "QuotaForAll is no gate of Kueue 0.19",
+        "resources.deviceClassMappings: devices by claims count as quota",
+    ]
+    assert not_followed({"featureGates": None, "resources": None}) == []
 
 
 MULTIKUEUE, PROVISIONING = "kueue.x-k8s.io/multikueue", "kueue.x-k8s.io/provisioning-request"

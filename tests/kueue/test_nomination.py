@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from clusters.documents import labels
-from clusters.kueue.configuration import Configuration
+from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.assignment.outcome import FlavorMode
+from clusters.kueue.configuration import Configuration, Gates
 from clusters.kueue.cycle.decisions import Pending
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.cycle.nomination import smallest_reduction
+from clusters.kueue.cycle.entries import Entry
+from clusters.kueue.cycle.nomination import Nominator, replaced_slice, smallest_reduction
+from clusters.kueue.queueing.buckets import QueueItem
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.kueue.workload.requests import SurroundingsByNamespace
 from tests.kueue.builders import (
@@ -21,6 +25,7 @@ from tests.kueue.builders import (
     group,
     local_queue,
     pod_set,
+    preemption,
     quota,
     reserved,
     workload,
@@ -146,5 +151,114 @@ def test_victims_of_another_are_counted_on_where_the_gate_says_so(is_recomputed,
     [told] = [item for item in result.pending if item.key == "ns/two"]
     reason = "WaitingForPreemptedWorkloads" if is_recomputed else "WaitingForQuota"
     assert told == Pending("ns/two", reason, want, "b", has_changed=True)
+    queue = made.state.queues.queue("b")
+    assert queue is not None
+    assert queue.is_active("ns/two")
     made.release_evicted("ns/big", now=START)
     assert {item.key for item in made.cycle(START).admitted} == {"ns/one", "ns/two"}
+
+
+KEY = FlavorResource("f0", GPU)
+
+
+@pytest.mark.parametrize(
+    ("holders", "amount", "want"),
+    [
+        pytest.param(["a:3:9"], 2, (FlavorMode.NO_CANDIDATES, 1), id="nobody of lower priority"),
+        pytest.param(["a:3:-1"], 2, (FlavorMode.PREEMPT, 0), id="one of its own queue"),
+        pytest.param(["a:3:-1"], 4, (FlavorMode.PREEMPT, 1), id="and it borrows all the same"),
+        pytest.param(["b:5:0"], 2, (FlavorMode.RECLAIM, 0), id="a borrower"),
+        pytest.param(
+            ["a:1:-1", "b:4:0"], 3, (FlavorMode.PREEMPT, 0), id="a borrower, and one of its own"
+        ),
+        pytest.param([], 2, (FlavorMode.NO_CANDIDATES, 0), id="nobody at all"),
+    ],
+)
+def test_what_preemption_for_one_resource_leads_to(holders, amount, want):
+    """a owns three GPUs and c two, which b has borrowed or may borrow."""
+    rules = preemption("LowerPriority", "Any")
+    made = world(
+        cluster_queue("a", group(f0=quota(3)), in_cohort="pool", preemption=rules),
+        cluster_queue("b", group(f0=quota(0)), in_cohort="pool"),
+        cluster_queue("c", group(f0=quota(2)), in_cohort="pool"),
+    )
+    for index, holder in enumerate(holders):
+        queue, gpus, priority = holder.split(":")
+        document = workload(f"h{index}", queue, gpus=int(gpus), priority=int(priority))
+        made.upsert(reserved(document, queue), now=START)
+    made.state.settle(START)
+    state, usage = made.state.snapshot.queues["a"], made.state.snapshot.queues["a"].node.usage
+    before = dict(usage)
+    nominator = Nominator(made.state.snapshot, configuration=made.configuration)
+    found = nominator.try_preemption(
+        parsed(pod_set({GPU: amount})), queue=state, key=KEY, amount=amount
+    )
+    assert found == want
+    assert usage == before
+
+
+@pytest.mark.parametrize(
+    ("keeps", "tried_cycle", "tried_generation", "want"),
+    [
+        pytest.param(True, 4, 6, False, id="tried in the cycle before"),
+        pytest.param(True, 3, 6, True, id="tried earlier, and something changed"),
+        pytest.param(True, 3, 7, False, id="tried earlier, and nothing changed"),
+        pytest.param(False, 4, 6, True, id="gate off: something changed"),
+        pytest.param(False, 4, 7, False, id="gate off: nothing changed"),
+    ],
+)
+def test_scan_of_flavors_begins_again_when_something_changed(
+    keeps, tried_cycle, tried_generation, want
+):
+    made = world(cluster_queue("q", group(f0=quota(4))))
+    state = made.state.snapshot.queues["q"]
+    state.generation = 7
+    gates = Gates(flavor_fungibility_preserve_scan_progress=keeps)
+    nominator = Nominator(made.state.snapshot, configuration=Configuration(gates=gates))
+    item = QueueItem(parsed(pod_set({GPU: 1})))
+    item.tried_cycle, item.tried_generation = tried_cycle, tried_generation
+    assert nominator._is_outdated(Entry(item, state), 5) is want
+
+
+def test_nomination_is_noted_whole_on_its_entry():
+    made = world(cluster_queue("q", group(f0=quota(4), f1=quota(2))), local_queue("q", "q"))
+    made.state.settle(START)
+    state = made.state.snapshot.queues["q"]
+    state.generation = 7
+    nominator = Nominator(made.state.snapshot, configuration=made.configuration)
+    entry = Entry(QueueItem(parsed(pod_set({GPU: 3}))), state)
+    nominator.nominate(entry, cycle=5)
+    assert entry.usage == {KEY: 3}
+    assert (entry.outcome.value, entry.targets, entry.replaced) == ("Fit", [], None)
+    assert (entry.message, entry.places) == ("", ())
+    assert (entry.item.tried_generation, entry.item.tried_cycle) == (7, 5)
+    assert entry.item.last_tried == entry.assignment.last_tried
+    assert entry.item.attempts == tuple(entry.assignment.attempts)
+    assert [attempt.flavor for attempt in entry.item.attempts] == ["f0"]
+    again = Entry(QueueItem(parsed(pod_set({GPU: 3}))), state)
+    nominator.nominate(again, cycle=6, allowed={("main", GPU): "f1"})
+    assert (again.outcome.value, again.usage.get(KEY, 0)) == ("NoFit", 0)
+
+
+@pytest.mark.parametrize(
+    ("of", "is_on", "namespace", "want"),
+    [
+        pytest.param("ns/old", True, "ns", "ns/old", id="the older one"),
+        pytest.param("ns/old", False, "ns", None, id="gate off"),
+        pytest.param("ns/gone", True, "ns", None, id="one that holds nothing"),
+        pytest.param("", True, "ns", None, id="it replaces nothing"),
+        pytest.param("ns/old", True, "other", None, id="one of another namespace"),
+    ],
+)
+def test_older_slice_is_one_of_the_same_queue_and_namespace(of, is_on, namespace, want):
+    made = world(cluster_queue("q", group(f0=quota(9))), local_queue("q", "q"), older(3))
+    document = sliced("new", 4, of=of.removeprefix("ns/"))
+    document["metadata"]["namespace"] = namespace
+    if not of:
+        del document["metadata"]["annotations"][labels.SLICE_OF]
+    found = replaced_slice(
+        made.state.read_workload(document),
+        queue=made.state.snapshot.queues["q"],
+        gates=Gates(elastic_jobs_via_workload_slices=is_on),
+    )
+    assert (found.workload.key if found else None) == want
