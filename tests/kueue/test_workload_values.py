@@ -493,7 +493,7 @@ def test_order_is_by_priority_then_time_then_uid():
         bare(priority=1, queued_at=later, uid="b"),
         bare(priority=-1, queued_at=START, uid="a"),
     ]
-    assert sorted(reversed(rows), key=lambda item: item.order) == rows
+    assert sorted({row.order: row for row in rows}) == [row.order for row in rows]
     assert rows[0].order == (-2, later, "b")
 
 
