@@ -930,3 +930,29 @@ def test_largest_gap_of_a_pair_counts():
         FlavorResource("f1", "cpu"): 9,
         FlavorResource("f0", "mem"): 1,
     }
+
+
+def test_explainer_keeps_what_lacks_different_things_apart():
+    both = group(f0=[quota(2), quota(2, resource="cpu")])
+    none = group(f0=[quota(0), quota(0, resource="cpu")])
+    world = World().feed(
+        cluster_queue("a", both, in_cohort="pool"),
+        cluster_queue("b", none, in_cohort="pool"),
+        cluster_queue("c", none, in_cohort="pool"),
+        reserved(workload("of-gpus", "b", gpus=2), "b"),
+        reserved(workload("of-cpus", "c", pod_set({"cpu": 2})), "c"),
+        workload("gpu", "a", gpus=1),
+        workload("cpu", "a", pod_set({"cpu": 1}), age=1),
+    )
+    world.run()
+    together = Explainer(world.engine, now=world.now)
+    for name, holder, borrower, amounts, lacking in (
+        ("gpu", "ns/of-gpus", "b", {KEY: 2}, {KEY: 1}),
+        ("cpu", "ns/of-cpus", "c", {CPU: 2000}, {CPU: 1000}),
+    ):
+        found = together.explain(f"ns/{name}")
+        assert found == explained(world, name)
+        assert found is not None
+        assert found.lacking == lacking
+        assert [(item.key, item.amounts) for item in found.holders] == [(holder, amounts)]
+        assert found.borrowers == (Borrower(borrower, amounts),)
