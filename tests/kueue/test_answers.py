@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -956,3 +956,20 @@ def test_explainer_keeps_what_lacks_different_things_apart():
         assert found.lacking == lacking
         assert [(item.key, item.amounts) for item in found.holders] == [(holder, amounts)]
         assert found.borrowers == (Borrower(borrower, amounts),)
+
+
+def test_workload_that_is_passed_over_has_the_evidence_of_its_equal():
+    world = World().feed(cluster_queue("q", group(f0=quota(4))), workload("first", "q", gpus=8))
+    world.run()
+    world.feed(workload("second", "q", gpus=8, age=1))
+    first = explained(world, "first")
+    assert (first.reason, first.reason_now, first.position, first.waiting) == (
+        "ExceedsMaxQuota",
+        "ExceedsMaxQuota",
+        1,
+        2,
+    )
+    assert [item.flavor for item in first.attempts] == ["f0"]
+    text = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    want = replace(first, reason="WaitingForQuota", message=text, position=2)
+    assert explained(world, "second") == want
