@@ -581,3 +581,225 @@ def test_counts_of_pod_sets_are_read_with_their_defaults():
 )
 def test_time_of_a_document_is_that_of_utc(text, want):
     assert parse_time(text) == want
+
+
+def asked(spec: dict[str, Any], **around: Any) -> PodRequests:
+    surroundings = PodSurroundings(Configuration(), **around)
+    return pod_requests(spec, surroundings=surroundings, path="p")
+
+
+def test_pod_as_a_whole_asks_for_its_limits_where_it_does_not_say():
+    pod = {"limits": {"cpu": "4", GPU: "3"}, "requests": {"cpu": 1}}
+    spec = {"containers": [container(cpu="2", memory="5")], "resources": pod, "overhead": {}}
+    want = {"cpu": 1000, "memory": 5, GPU: 3}
+    assert asked(spec, overheads={"": {"cpu": "9"}}) == PodRequests(want, of_pod=want)
+
+
+def test_nothing_below_zero_counts():
+    spec = {"containers": [container(cpu="-1", gpu="2")]}
+    assert asked(spec) == PodRequests({"cpu": 0, GPU: 2}, of_pod={"cpu": -1000, GPU: 2})
+    turned = Configuration(transformations={GPU: Transformation({"x": "-2"})})
+    found = pod_requests(spec, surroundings=PodSurroundings(turned), path="p")
+    assert found == PodRequests({"cpu": 0, GPU: 2, "x": 0}, of_pod={"cpu": -1000, GPU: 2})
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        pytest.param(
+            {"cpu": Transformation({"credit": "2"})}, {"cpu": 1500, GPU: 3, "credit": 3}, id="cores"
+        ),
+        pytest.param(
+            {"cpu": Transformation({"credit": "0.5"}, keeps_input=False)},
+            {GPU: 3, "credit": 1},
+            id="fractions are rounded up",
+        ),
+        pytest.param(
+            {GPU: Transformation({"credit": "2"}, keeps_input=False, multiply_by="cpu")},
+            {"cpu": 1500, "credit": 9},
+            id="times cores",
+        ),
+        pytest.param(
+            {
+                GPU: Transformation({"credit": "1", "cpu": "1"}),
+                "cpu": Transformation({"credit": "4"}),
+            },
+            {"cpu": 4500, GPU: 3, "credit": 9},
+            id="two make one, of what was asked for",
+        ),
+        pytest.param({"other": Transformation({"credit": "1"})}, {"cpu": 1500, GPU: 3}, id="else"),
+    ],
+)
+def test_transformations_count_in_whole_units(rules, want):
+    configuration = Configuration(transformations=rules)
+    spec = {"containers": [container(cpu="1500m", gpu="3")]}
+    found = pod_requests(spec, surroundings=PodSurroundings(configuration), path="p")
+    assert dict(found.amounts) == want
+    assert found.of_pod == {"cpu": 1500, GPU: 3}
+
+
+def test_bounds_may_be_reached():
+    bounds = {
+        "Container": LimitRules(highest={"cpu": "2", "memory": "1"}, lowest={"cpu": "1"}),
+        "Pod": LimitRules(highest={"cpu": "3"}, lowest={"cpu": "3", GPU: "1"}),
+    }
+    spec = {"containers": [container(limits={"cpu": "2"}, cpu="2"), container(cpu="1")]}
+    assert asked(spec, bounds=bounds) == PodRequests({"cpu": 3000}, of_pod={"cpu": 3000})
+    spec = {"containers": [container(cpu="2001m", memory="2")], "overhead": {"cpu": "900m"}}
+    want = {"cpu": 2901, "memory": 2}
+    assert asked(spec, bounds=bounds) == PodRequests(
+        want,
+        range_problems=(
+            'p.spec.containers[0]: Invalid value: ["cpu","memory"]: '
+            "requests must not be above the limitRange max",
+            'p.spec: Invalid value: ["cpu"]: requests must not be below the limitRange min',
+        ),
+        of_pod=want,
+    )
+
+
+def test_limits_hold_for_every_container_in_its_place():
+    over = container(limits={"cpu": "1"}, cpu="1001m")
+    fine = container(limits={"cpu": "1", "memory": "1"}, cpu="1000m")
+    found = asked({"containers": [fine, over], "initContainers": [over, fine, over]})
+    text = 'Invalid value: ["cpu"]: requests must not exceed its limits'
+    assert found.limit_problems == (
+        f"p.spec.initContainers[0]: {text}",
+        f"p.spec.initContainers[2]: {text}",
+        f"p.spec.containers[1]: {text}",
+    )
+    assert found.range_problems == ()
+
+
+def test_limit_range_says_what_it_leaves_out():
+    first = limit_range({"max": {"cpu": 2}}, {"type": "Pod", "min": {"cpu": "1000m", GPU: 1}})
+    second = limit_range({"max": {"cpu": "2000m"}}, {"type": "Pod", "min": {"cpu": "1", GPU: 3}})
+    assert parse_bounds([first, second, {"spec": {"limits": None}}, {"spec": None}]) == {
+        "": LimitRules(highest={"cpu": "2"}),
+        "Pod": LimitRules(lowest={"cpu": "1000m", GPU: "3"}),
+    }
+    every = dict.fromkeys(("default", "defaultRequest", "max", "min"))
+    assert parse_bounds([limit_range({"type": "Container", **every})]) == {
+        "Container": LimitRules()
+    }
+
+
+def test_sidecars_count_beside_what_starts_after_them():
+    init, large = container(cpu="4", gpu="1"), container(cpu="6")
+    found = asked({"containers": [container(cpu="1")], "initContainers": [init, SIDECAR, large]})
+    assert found.amounts == {"cpu": 6100, GPU: 1}
+    found = asked({"containers": [container(cpu="9")], "initContainers": [SIDECAR, init, SIDECAR]})
+    assert found.amounts == {"cpu": 9200, GPU: 2}
+
+
+def test_additions_of_several_checks_come_in_their_order():
+    def update(key: str, **more: Any) -> dict[str, Any]:
+        return {"name": "main", "tolerations": [{"key": key, "effect": "NoSchedule"}], **more}
+
+    document = workload("w", "q")
+    document["status"] = {
+        "admissionChecks": [
+            {"name": "a", "state": "Ready", "podSetUpdates": [update("x", nodeSelector=None)]},
+            {"name": "b", "state": "Ready", "podSetUpdates": None},
+            {"name": "c", "state": "Ready", "podSetUpdates": [update("y"), update("z")]},
+        ]
+    }
+    assert read(document).additions == {
+        "main": PodAdditions({}, tuple(Toleration(key, "Equal", "", "NoSchedule") for key in "xyz"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("owners", "want_owner", "want_single"),
+    [
+        pytest.param([{**POD, "apiVersion": "v2"}], "v2, Kind=Pod", False, id="another version"),
+        pytest.param([{**JOB, "apiVersion": "v1"}], "v1, Kind=Job", False, id="another kind"),
+        pytest.param([{**JOB, "controller": False}, POD], "batch/v1, Kind=Job", False, id="none"),
+        pytest.param([POD, {**JOB, "kind": "X"}, JOB], "batch/v1, Kind=X", False, id="the first"),
+        pytest.param(None, "", False, id="nothing"),
+    ],
+)
+def test_owner_is_the_first_that_controls_or_the_first(owners, want_owner, want_single):
+    document = workload("w", "q")
+    document["metadata"]["ownerReferences"] = owners
+    found = read(document)
+    assert (found.owner, found.is_single_pod) == (want_owner, want_single)
+
+
+def test_time_at_the_end_of_the_calendar_stays_there():
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert parse_time("9999-12-31T23:59:59-02:00") == last
+    with pytest.raises(ValueError, match="soon"):
+        parse_time("soon")
+
+
+def test_documents_of_rules_may_leave_out_everything():
+    assert parse_selector({"matchLabels": None, "matchExpressions": None}) == LabelSelector(())
+    assert parse_tolerations([{"key": "k", "operator": None}]) == (Toleration("k"),)
+    assert (
+        parse_node_rules(
+            {"affinity": {"nodeAffinity": None}, "nodeSelector": None, "tolerations": None}
+        )
+        == NodeRules()
+    )
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}
+    preferred = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": None, "preference": None}]
+    }
+    assert parse_node_rules({"affinity": {"nodeAffinity": {**required, **preferred}}}) == NodeRules(
+        affinity_terms=(), preferences=((0, NodeTerm()),)
+    )
+    bare = {"key": "a", "operator": "Exists", "values": None}
+    assert parse_selector({"matchExpressions": [bare]}) == LabelSelector(
+        (Expression("a", "Exists"),)
+    )
+
+
+def test_every_part_of_a_term_has_to_hold():
+    here, there = Expression("zone", "In", ("a",)), Expression("disk", "Exists")
+    named = Expression("metadata.name", "In", ("n1", "n2"))
+    other = Expression("metadata.name", "NotIn", ("n2",))
+    both = NodeTerm((here, there), (named, other))
+    assert both.matches({"zone": "a", "disk": "x"}, name="n1")
+    assert not both.matches({"zone": "a"}, name="n1")
+    assert not both.matches({"zone": "a", "disk": "x"}, name="n2")
+    assert NodeTerm(fields=(named,)).matches({}, name="n1")
+    assert NodeTerm(expressions=(here,)).matches({"zone": "a"}, name="x")
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        (NodeRules(node_selector=(("other", "b"),)), True),
+        (NodeRules(node_selector=(("pool", "a"), ("other", "b"))), True),
+        (NodeRules((("pool", "b"),), (NodeTerm((Expression("pool", "Exists"),)),)), False),
+        (
+            NodeRules(
+                affinity_terms=(
+                    NodeTerm((Expression("pool", "In", ("b",)),)),
+                    NodeTerm((Expression("pool", "In", ("a",)),)),
+                )
+            ),
+            True,
+        ),
+        (
+            NodeRules(
+                affinity_terms=(
+                    NodeTerm((Expression("pool", "In", ("a",)), Expression("rack", "Exists"))),
+                )
+            ),
+            True,
+        ),
+        (
+            NodeRules(
+                affinity_terms=(
+                    NodeTerm((Expression("pool", "In", ("a",)), Expression("size", "Gt", ("9",)))),
+                    NodeTerm((Expression("pool", "In", ("b",)),)),
+                )
+            ),
+            False,
+        ),
+    ],
+)
+def test_flavor_takes_pods_whose_every_known_rule_it_meets(rules, want):
+    assert matches_nodes(rules, node_labels={"pool": "a", "size": "9"}) is want
