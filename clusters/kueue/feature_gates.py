@@ -15,6 +15,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,8 +68,14 @@ def in_force(section: Mapping[str, Any]) -> dict[str, bool]:
 
     A gate by its own name wins over the word for its stage.
     """
+    return dict(_in_force(frozenset((name, bool(value)) for name, value in section.items())))
+
+
+@lru_cache(maxsize=64)
+def _in_force(section: frozenset[tuple[str, bool]]) -> Mapping[str, bool]:
+    said = dict(section)
     return {
-        name: bool(section.get(name, section.get(_STAGES.get(gate.stage, ""), gate.is_on)))
+        name: said.get(name, said.get(_STAGES.get(gate.stage, ""), gate.is_on))
         for name, gate in GATES.items()
     }
 

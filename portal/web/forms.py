@@ -38,8 +38,11 @@ class TypedName(forms.TextInput):
 
 
 def offer_names(field: Any, names: Mapping[str, str]) -> None:
-    """Let one be chosen, key → name: from a list, or its key is typed where there are many."""
-    field.choices = [("", "all"), *names.items()]
+    """Let one be chosen, key → name: from a list, or its key is typed where there are many.
+
+    The list is made when it is shown or a key is looked up in it, not for every page.
+    """
+    field.choices = lambda: [("", "all"), *names.items()]
     if len(names) > MANY:
         field.widget = TypedName(attrs={"placeholder": "all", "autocomplete": "off"})
 
@@ -70,7 +73,10 @@ class OfferedField(forms.ChoiceField):
         if self.is_typed_of_many:
             offer_names(self, {key: words for key, (words, _) in things.items()})
         self.things = things
-        self.choices = [*self.nothing, *((key, words) for key, (words, _) in things.items())]
+        self.choices = lambda: [
+            *self.nothing,
+            *((key, words) for key, (words, _) in things.items()),
+        ]
 
     def clean(self, value: Any) -> Any:
         key = super().clean(value)

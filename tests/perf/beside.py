@@ -3,8 +3,9 @@
 Each tree is a checkout with an environment of its own (``make .venv/.installed``). Every section of
 :mod:`tests.perf.bench` that both have is run ``--runs`` times in each, one tree after the other. A
 figure is *slower* when its median is more than five percent above the older one's and above all of
-the older runs. The table, both commits, machine and date go to ``tests/perf/beside.json``; exit
-status 1 when a figure is slower or a run failed.
+the older runs. The table, both commits, machine and date go to ``tests/perf/beside.json``, section
+by section; rows of other sections stay as long as the commits are the same. Exit status 1 when a
+figure is slower or a run failed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.perf.bench import NAMES, machine
 ROOT: Final = Path(__file__).resolve().parents[2]
 REPORT: Final = Path(__file__).with_name("beside.json")
 TOLERANCE: Final = 1.05
+Figures = dict[tuple[str, str], list[float]]
 Runs = Mapping[tuple[str, str], Sequence[float]]
 """Section and figure → the medians of the runs, in the figure's unit; less is better."""
 
@@ -38,29 +40,37 @@ def main() -> int:
     parser.add_argument("--scale", default="1.0", help="share of the workloads of admission")
     given = parser.parse_args()
     trees = (given.tree.resolve(), ROOT)
-    found: dict[Path, dict[tuple[str, str], list[float]]] = {}
-    for tree in trees:
-        found[tree] = defaultdict(list)
-    load = os.getloadavg()[0]
+    is_worse = False
     for name in given.names or NAMES:
+        load = os.getloadavg()[0]
+        found: tuple[Figures, Figures] = defaultdict(list), defaultdict(list)
         for _ in range(given.runs):
-            for tree in trees:
+            for tree, figures in zip(trees, found, strict=True):
                 for figure, value in _run(tree, name, given.scale):
-                    found[tree][figure].append(value)
-    rows = list(compared(*(found[tree] for tree in trees)))
-    document = {
-        "before": _commit(trees[0]),
-        "after": _commit(trees[1]),
+                    figures[figure].append(value)
+        rows = list(compared(*found))
+        _keep(trees, rows, load, given.scale)
+        for row in rows:
+            print(f"{row['figure']:44} {row['before']} → {row['after']}  {row['verdict']}")
+        is_worse |= any(row["verdict"] == "slower" for row in rows)
+    return is_worse
+
+
+def _keep(trees: Sequence[Path], rows: Sequence[dict[str, Any]], load: float, scale: str) -> None:
+    """Put these rows into the report, in the place of those that it has of the same figures."""
+    before, after = map(_commit, trees)
+    kept = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    if (kept.get("before"), kept.get("after")) != (before, after):
+        kept = {"before": before, "after": after, "machine": machine(), "rows": []}
+    new = {row["figure"] for row in rows}
+    told = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "machine": machine(),
         "load_average_before": round(load, 2),
-        "scale_of_admission": float(given.scale),
-        "rows": rows,
+        "scale_of_admission": float(scale),
     }
-    REPORT.write_text(json.dumps(document, indent=1) + "\n")
-    for row in rows:
-        print(f"{row['figure']:44} {row['before']} → {row['after']}  {row['verdict']}")
-    return any(row["verdict"] == "slower" for row in rows)
+    kept["rows"] = [row for row in kept["rows"] if row["figure"] not in new]
+    kept["rows"] += [{**row, **told} for row in rows]
+    REPORT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def compared(before: Runs, after: Runs) -> Iterator[dict[str, Any]]:
@@ -84,6 +94,7 @@ def _run(tree: Path, name: str, scale: str) -> Iterator[tuple[tuple[str, str], f
 
     Raises:
         SystemExit: The bench did not end with figures; a broken limit is no reason.
+            What earlier sections found is in the report.
     """
     stored = tree / "tests" / "perf" / "figures.json"
     kept = stored.read_bytes()

@@ -202,7 +202,7 @@ def test_processes_end_with_their_worker(tmp_path: Path):
     )
     worker = subprocess.Popen([sys.executable, "-c", code, str(marks)], cwd=ROOT, env=environment)
     try:
-        pid = int(eventually(lambda: marks.exists() and marks.read_text()))
+        pid = int(eventually(lambda: marks.exists() and marks.read_text(), seconds=60.0))
         assert alive(pid)
     finally:
         worker.kill()

@@ -125,7 +125,7 @@ class PodSetAssignment:
         """The worst mode of its resources."""
         if self.has_failed or self.error:
             return FlavorMode.NO_FIT
-        return min((choice.mode for choice in self.choices.values()), default=FlavorMode.FIT)
+        return min([choice.mode for choice in self.choices.values()], default=FlavorMode.FIT)
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Assignment:
         """What the assignment allows for: the worst over its pod sets."""
         if self.forced is not None:
             return self.forced
-        worst = min((item.mode for item in self.pod_sets), default=FlavorMode.FIT)
+        worst = min([item.mode for item in self.pod_sets], default=FlavorMode.FIT)
         if worst is FlavorMode.FIT:
             return AssignmentMode.FIT
         return AssignmentMode.NO_FIT if worst is FlavorMode.NO_FIT else AssignmentMode.PREEMPT

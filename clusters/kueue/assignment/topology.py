@@ -148,7 +148,7 @@ class TopologyAssigner:
         self, assignment: Assignment, *, workload: Workload, queue: ClusterQueueState
     ) -> None:
         """Look for domains after quota was found for every pod set."""
-        if self._is_off(queue):
+        if self._is_off(queue) or not any(takes_part(item, queue) for item in workload.pod_sets):
             return
         if assignment.outcome is AssignmentMode.NO_FIT:
             return
@@ -225,16 +225,19 @@ class TopologyAssigner:
 
     def uses(self, assignment: Assignment, *, workload: Workload) -> tuple[PlacedUse, ...]:
         """What the domains of an assignment take beyond those that the workload has already."""
+        placed = [(item, item.placement) for item in assignment.pod_sets if item.placement]
+        if not placed:
+            return ()
         shapes = {item.name: item.shape for item in workload.pod_sets}
         before = _counts_before(workload)
         found: list[PlacedUse] = []
-        for item in assignment.pod_sets:
+        for item, placement in placed:
             flavors = {choice.flavor for choice in item.choices.values()}
             flavor = [name for name in sorted(flavors) if self.is_placed(name)]
-            if item.placement is None or len(flavor) != 1:
+            if len(flavor) != 1:
                 continue
             requests = shapes[item.name].requests.of_pod
-            for use in placed_uses(item.placement, flavor=flavor[0], requests=requests):
+            for use in placed_uses(placement, flavor=flavor[0], requests=requests):
                 count = use.count - before.get((item.name, use.domain), 0)
                 if count > 0:
                     total = total_of(requests, count)

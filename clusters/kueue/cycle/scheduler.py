@@ -200,6 +200,8 @@ class Scheduler:
         of others had stopped, one whose domains are taken as things are: both with the flavors of
         its nomination.
         """
+        if entry.outcome is AssignmentMode.NO_FIT:
+            return False  # It takes nothing and replaces nobody, so nothing of others matters.
         gates, fit = self._gates, self._fit(entry, assumed)
         is_overlapping = gates.recompute_assignment_upon_preemption_targets_overlap and (
             not assumed.leaving.keys().isdisjoint(entry.leaving)
@@ -217,10 +219,15 @@ class Scheduler:
 
     def _fit(self, entry: Entry, assumed: _Assumed) -> _Fit:
         gone = assumed.leaving | entry.leaving
+        if not gone:
+            return self._fit_now(entry)
         with self._snapshot.usage_without(gone.values()):
-            if not entry.queue.fits(entry.usage):
-                return _Fit.NO_QUOTA
-            return _Fit.OK if self._snapshot.places.fit(entry.places) else _Fit.NO_DOMAINS
+            return self._fit_now(entry)
+
+    def _fit_now(self, entry: Entry) -> _Fit:
+        if not entry.queue.fits(entry.usage):
+            return _Fit.NO_QUOTA
+        return _Fit.OK if self._snapshot.places.fit(entry.places) else _Fit.NO_DOMAINS
 
     def _reserve(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep capacity from later entries, unless it could be reclaimed from them anyway."""

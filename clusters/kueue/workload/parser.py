@@ -6,13 +6,14 @@ Source: Kueue pkg/workload/workload.go, v0.19.2.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from clusters.documents import labels
 from clusters.documents.conditions import conditions_of
@@ -23,6 +24,7 @@ from clusters.kueue.workload.placement import parse_placement
 from clusters.kueue.workload.requests import PodSurroundings, pod_requests
 from clusters.kueue.workload.topology_request import parse_topology_request
 from clusters.kueue.workload.workloads import (
+    NOTHING,
     UNKNOWN_TIME,
     PodAdditions,
     PodSet,
@@ -115,7 +117,8 @@ class WorkloadParser:
             check_states={
                 item["name"]: item.get("state", "Pending")
                 for item in status.get("admissionChecks") or ()
-            },
+            }
+            or NOTHING,
             gated_by=annotations.get(labels.GATED_BY, ""),
             refused=annotations.get(labels.REFUSED, ""),
             replaces=sys.intern(replaces),
@@ -135,10 +138,11 @@ class WorkloadParser:
         shape_hash = _shape_hash(pod_sets, workload.priority, workload.reclaimable)
         return replace(workload, pod_sets=pod_sets, shape_hash=shape_hash)
 
-    def _reclaimable(self, status: Mapping[str, Any]) -> dict[str, int]:
+    def _reclaimable(self, status: Mapping[str, Any]) -> Mapping[str, int]:
         if not self._gates.reclaimable_pods:
-            return {}
-        return {item["name"]: int(item["count"]) for item in status.get("reclaimablePods") or ()}
+            return NOTHING
+        counts = {item["name"]: int(item["count"]) for item in status.get("reclaimablePods") or ()}
+        return counts or NOTHING
 
     def _queued_at(self, conditions: Mapping[str, Any], created_at: datetime) -> datetime:
         evicted = conditions.get("Evicted", _NO_CONDITION)
@@ -163,7 +167,7 @@ class WorkloadParser:
         result = []
         for index, item in enumerate(spec.get("podSets") or ()):
             kept = _relevant(item)
-            source = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+            source = msgspec.json.encode(kept, order="deterministic").decode()
             count = item.get("count")
             result.append(
                 PodSet(
@@ -203,7 +207,7 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
             f"{path}: requests, tolerations and affinity have {len(source):,} characters, and"
             f" {SHAPE_MOST:,} are read at most"
         )
-    document = json.loads(source)
+    document = msgspec.json.decode(source)
     pod_spec, topology = document["spec"], document["topologyRequest"]
     requests = pod_requests(pod_spec, surroundings=surroundings, path=path)
     rules = parse_node_rules(pod_spec)
@@ -217,7 +221,7 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
     )
 
 
-def _additions(status: Mapping[str, Any]) -> dict[str, PodAdditions]:
+def _additions(status: Mapping[str, Any]) -> Mapping[str, PodAdditions]:
     """What checks that are ready add to pods, by pod set."""
     found: dict[str, PodAdditions] = {}
     for check in status.get("admissionChecks") or ():
@@ -227,7 +231,7 @@ def _additions(status: Mapping[str, Any]) -> dict[str, PodAdditions]:
                 selector={**before.selector, **(item.get("nodeSelector") or {})},
                 tolerations=(*before.tolerations, *parse_tolerations(item.get("tolerations"))),
             )
-    return found
+    return found or NOTHING
 
 
 def _owner(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from clusters.kueue.amounts import FlavorResource, add, add_usage, multiply
 from clusters.kueue.workload.matching import NodeRules, Toleration
@@ -19,6 +20,8 @@ from clusters.kueue.workload.requests import PodRequests
 from clusters.kueue.workload.topology_request import NO_REQUEST, TopologyRequest
 
 UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+"""What most workloads have of most things; one object for all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
