@@ -105,6 +105,7 @@ QUICK = (
     "tests/shadow",
     "tests/spending",
     "tests/test_docs.py",
+    "tests/test_migration_rules.py",
     "tests/test_readme.py",
     "tests/test_templates.py",
 )
