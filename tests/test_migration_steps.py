@@ -27,7 +27,6 @@ LEDGER = "budgets_auditentry"
 BY_N = models.Index(fields=["n"], name="house_by_n")
 HIGH = models.CheckConstraint(condition=models.Q(n__gte=0), name="house_high")
 ON_EITHER = pytest.mark.django_db(transaction=True)
-ON_POSTGRES = [pytest.mark.postgres, ON_EITHER]
 
 
 def _play(operations, state: ProjectState, *, atomic: bool = False) -> ProjectState:
@@ -52,7 +51,6 @@ def houses(db) -> Iterator[ProjectState]:
         _play([DeleteModel("House")], state)
 
 
-@pytest.mark.postgres
 @ON_EITHER
 def test_rows_are_changed_a_batch_at_a_time_and_a_broken_try_is_gone_on_with(houses):
     sizes = []
@@ -72,7 +70,6 @@ def test_rows_are_changed_a_batch_at_a_time_and_a_broken_try_is_gone_on_with(hou
     assert (sizes, rows.filter(n=1).count()) == ([4, 4, 0, 0, 0, 2], 10)
 
 
-@pytest.mark.postgres
 @ON_EITHER
 def test_index_is_built_anew_after_a_broken_try(houses):
     if connection.vendor == "postgresql":
@@ -93,7 +90,6 @@ def test_index_is_built_anew_after_a_broken_try(houses):
         assert BY_N.name not in connection.introspection.get_constraints(cursor, TABLE)
 
 
-@pytest.mark.postgres
 @ON_EITHER
 def test_check_holds_for_new_rows_first_and_then_for_all(houses):
     checked = _play([AddCheckForNewRows("House", HIGH)], houses, atomic=True)
@@ -148,8 +144,6 @@ def _is_applied() -> bool:
 @pytest.mark.postgres
 @ON_EITHER
 def test_migration_that_gets_no_lock_says_who_has_it_and_is_taken_back(monkeypatch):
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
     monkeypatch.setattr(migrate, "TRIES", 2)
     monkeypatch.setattr(migrate, "PAUSE_S", 0.0)
     before = _limits()
@@ -167,8 +161,6 @@ def test_migration_that_gets_no_lock_says_who_has_it_and_is_taken_back(monkeypat
 @pytest.mark.postgres
 @ON_EITHER
 def test_migration_that_waits_is_tried_again_until_it_has_its_lock(monkeypatch):
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
     monkeypatch.setattr(migrate, "PAUSE_S", 0.0)
     with _owner_of_everything(), _reader(LEDGER) as end:
 
@@ -185,8 +177,6 @@ def test_migration_that_waits_is_tried_again_until_it_has_its_lock(monkeypatch):
 @pytest.mark.postgres
 @ON_EITHER
 def test_statement_that_takes_too_long_is_ended_with_a_sentence(monkeypatch):
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
     monkeypatch.setattr(migrate, "STATEMENT_TIMEOUT_MS", 200)
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT_MS", 60_000)
     with _owner_of_everything(), _reader(LEDGER), pytest.raises(CommandError) as refused:
