@@ -38,7 +38,7 @@ class InBatches:
     """
 
     def __init__(
-        self, app: str, model: str, change: Callable[[QuerySet], Any], *, size: int = BATCH_ROWS
+        self, app: str, model: str, change: Callable[[QuerySet[Any]], Any], *, size: int = BATCH_ROWS
     ) -> None:
         self.app, self.model, self.change, self.size = app, model, change, size
 
@@ -105,7 +105,7 @@ class CheckOldRows(ValidateConstraint):
 
 
 def _is_postgres(schema_editor: Any) -> bool:
-    return schema_editor.connection.vendor == "postgresql"
+    return bool(schema_editor.connection.vendor == "postgresql")
 
 
 @contextmanager

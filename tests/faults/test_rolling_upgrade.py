@@ -61,7 +61,7 @@ def test_who_waits_too_long_or_does_not_come_back_is_a_fault():
     assert not list(WELL.faults())
     assert list(replace(WELL, wait_s=WAIT_S + 0.01).faults())
     assert list(replace(WELL, refused=1).faults())
-    assert list(replace(WELL, statements=0).faults())
+    assert list(replace(WELL, seconds=3.0, statements=0).faults())
     well = Replaced(0.0, "web-a", ended_s=1.0, well_s=2.0)
     assert not list(well.faults())
     assert list(replace(well, ended_s=None).faults())

@@ -3,8 +3,8 @@
 A statement that wants a table whole queues behind whoever uses it, and everybody else queues
 behind that statement. So each waits for half a second only; then its migration is taken back and
 tried again after a pause, in which the others go on. A statement that holds a lock is ended after
-some seconds, too. What takes long and keeps nobody from writing lifts these limits for itself
-(``budgets/migrations/_steps.py``).
+some seconds, too. In an empty database nothing is limited, and what takes long and keeps nobody
+from writing lifts the limits for itself (``budgets/migrations/_steps.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from django.core.management.base import CommandError
 from django.core.management.commands.migrate import Command as Migrate
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.recorder import MigrationRecorder
 
 LOCK_TIMEOUT_MS: Final = 500
 STATEMENT_TIMEOUT_MS: Final = 5_000
@@ -39,7 +40,8 @@ class Command(Migrate):
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
-        if connection.vendor != "postgresql":
+        if connection.vendor != "postgresql" or not MigrationRecorder(connection).has_table():
+            # One writer at a time anyhow, or nobody yet.
             super().handle(*args, **options)
             return
         with _limited(connection):
