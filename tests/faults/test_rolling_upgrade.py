@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from dataclasses import replace
 
 import pytest
 
 from tests.faults import trees
 from tests.faults.lock_probe import WAIT_S, Step
-from tests.faults.rolling_upgrade import RELEASE, Replaced, run
+from tests.faults.rolling_upgrade import (
+    RELEASE,
+    OutOfTime,
+    Replaced,
+    _no_longer_than,
+    run,
+)
 from tests.front import nginx_program
 from tests.lanes import IN_CI
 from tests.servers import has_postgres
@@ -66,6 +74,11 @@ def test_who_waits_too_long_or_does_not_come_back_is_a_fault():
     assert not list(well.faults())
     assert list(replace(well, ended_s=None).faults())
     assert list(replace(well, well_s=None).faults())
+
+
+def test_run_stops_by_itself_even_where_errors_are_expected():
+    with pytest.raises(OutOfTime), _no_longer_than(0.01), contextlib.suppress(OSError):
+        signal.pause()
 
 
 @NEEDS_POSTGRES
