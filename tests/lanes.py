@@ -81,6 +81,7 @@ PLACES = {
         "tests/reconcile/test_usage_build.py",
         "tests/spending",
         "tests/test_beat.py",
+        "tests/test_migration_steps.py",
         "tests/test_migrations.py",
         "tests/web",
     ),
@@ -105,6 +106,7 @@ QUICK = (
     "tests/shadow",
     "tests/spending",
     "tests/test_docs.py",
+    "tests/test_migration_rules.py",
     "tests/test_readme.py",
     "tests/test_templates.py",
 )

@@ -150,9 +150,9 @@ class Report(Road):
 
     def text(self) -> str:
         """For people, as Markdown."""
-        rest = "never" if self.rest_s is None else f"after {self.rest_s:.1f} s"
         rows = (
-            f"| {k.at_s:.0f} s | {k.name} | {k.down_s:.1f} s | {_s(k.over_s)} | {_s(k.well_s)} |"
+            f"| {k.at_s:.0f} s | {k.name} | {k.down_s:.1f} s | {in_words(k.over_s)} | "
+            f"{in_words(k.well_s)} |"
             for k in self.kills
         )
         return "\n".join(
@@ -166,20 +166,26 @@ class Report(Road):
                 "| --- | --- | --- | --- | --- |",
                 *rows,
                 "",
-                f"* Requests: {self.requests}; median {1000 * self.p50_s:.0f} ms, p95 "
-                f"{1000 * self.p95_s:.0f} ms ({1000 * self.calm_p95_s:.0f} ms before the first "
-                f"kill), slowest {self.slowest_s:.2f} s. {len(self.failed)} failed, for "
-                f"{self.longest_failure_s:.2f} s at most.",
-                *(f"  * {words}" for words in self.failed),
-                f"* Effects of tasks: {self.effects}; told again after a kill: "
-                f"{self.told_again or 'nothing'}.",
-                f"* Jobs: {self.done}. GPU-seconds: {self.counted} seen in {self.holds} "
-                f"admissions, {self.booked} booked; {self.estimated} missing as estimated, "
-                f"{self.told} as not watched. Months closed: {self.closed}. At rest {rest}.",
+                *self.load_lines(),
                 f"* Broken rules: {len(self.broken)}.",
                 *(f"  * {words}" for words in self.broken),
             ]
         )
+
+    def load_lines(self) -> list[str]:
+        """What load, tasks and books met, as a list in Markdown."""
+        rest = "never" if self.rest_s is None else f"after {self.rest_s:.1f} s"
+        return [
+            f"* Requests: {self.requests}; median {1000 * self.p50_s:.0f} ms, p95 "
+            f"{1000 * self.p95_s:.0f} ms ({1000 * self.calm_p95_s:.0f} ms in the first "
+            f"{CALM_S:.0f} s), slowest {self.slowest_s:.2f} s. {len(self.failed)} failed, for "
+            f"{self.longest_failure_s:.2f} s at most.",
+            *(f"  * {words}" for words in self.failed),
+            f"* Effects of tasks: {self.effects}; told again: {self.told_again or 'nothing'}.",
+            f"* Jobs: {self.done}. GPU-seconds: {self.counted} seen in {self.holds} "
+            f"admissions, {self.booked} booked; {self.estimated} missing as estimated, "
+            f"{self.told} as not watched. Months closed: {self.closed}. At rest {rest}.",
+        ]
 
     def store(self) -> Path:
         """Write it down; the path of the JSON."""
@@ -191,11 +197,12 @@ class Report(Road):
         return path
 
 
-def _s(seconds: float | None) -> str:
+def in_words(seconds: float | None) -> str:
+    """For people."""
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
-class _Deeds:
+class Deeds:
     """What people do meanwhile: jobs are submitted and deleted, months are closed.
 
     Has what a :class:`Judge` reads of accidents, of which there are none.
@@ -217,7 +224,7 @@ class _Deeds:
         self.away: list[tuple[str, float, float]] = []
         self.thrown_back: list[int] = []
 
-    def __enter__(self) -> _Deeds:
+    def __enter__(self) -> Deeds:
         for thread in self._threads:
             thread.start()
         return self
@@ -287,7 +294,7 @@ def run(seed: int, *, kills: int) -> Report:
             for process in house.portal:
                 eventually(lambda p=process: house.is_well(p), seconds=WELL_S, why=process)
             with Observer(ground.admins, lists_anew=True) as observer:
-                deeds = _Deeds(seed, house, ground, observer)
+                deeds = Deeds(seed, house, ground, observer)
                 begun = time.monotonic()
                 load = Load(house.port, per_s=PER_S, export_every_s=EXPORT_EVERY_S)
                 with deeds, load:

@@ -42,6 +42,7 @@ class House:
     Attributes:
         portal: The portal's own processes.
         has_clocks: Each of these has a clock of its own, where libfaketime is installed.
+        root: Of the code that commands run.
 
     Args:
         folder: For data and logs.
@@ -57,6 +58,7 @@ class House:
         self, folder: Path, *, installation: str, lease_s: int = 6, archives: bool = False
     ) -> None:
         self.folder, self.disk = folder, folder / "disk"
+        self.root = ROOT
         self.data, self.backup = self.disk / "postgres/data", folder / "backup"
         self._archives = archives
         self._as_user: list[str] = []
@@ -206,7 +208,7 @@ class House:
         path = [str(Path(sys.executable).parent), *tools, os.environ["PATH"]]
         done = subprocess.run(
             [*([] if is_ours else self._as_user), "sh", "-euc", commands],
-            cwd=ROOT if is_ours else "/",
+            cwd=self.root if is_ours else "/",
             env={**self._environment, **place, **environment, "PATH": ":".join(path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
@@ -305,13 +307,13 @@ class House:
         command = [sys.executable, "manage.py", "shell", "-v", "0", "-c", code]
         with (self.folder / "deeds.log").open("ab") as log:
             return subprocess.Popen(
-                command, cwd=ROOT, env=self._environment, stdout=log, stderr=log
+                command, cwd=self.root, env=self._environment, stdout=log, stderr=log
             )
 
     def _python(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, *words],
-            cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False,
+            cwd=self.root, env=self._environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{words}: {done.stderr[-3000:]}"
         return done.stdout
