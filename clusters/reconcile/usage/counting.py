@@ -130,7 +130,7 @@ class Counting:
         with contextlib.suppress(Forbidden):
             pods = _current(self._watches.of(POD), late_s=PODS_LATE_S)
         # GPUs count in the fleet where their flavor stands.
-        clusters = Cluster.objects.active().only("slug", "role")
+        clusters = Cluster.objects.active().only("slug", "role", "own_queue")
         elsewhere = flavors_elsewhere(clusters).get(self._slug, frozenset())
         flavors = [
             FlavorNodes(row.slug, row.resource_name, row.node_labels)
