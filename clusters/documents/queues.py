@@ -15,6 +15,11 @@ def dispatched_queue(namespace: str) -> str:
     return f"{namespace}{_DISPATCHED}"
 
 
+def is_for_workers(cluster_queue: str) -> bool:
+    """Whether a ClusterQueue is one behind ``fleet``: its quota is used on workers."""
+    return cluster_queue.endswith(_DISPATCHED)
+
+
 def namespace_of(cluster_queue: str) -> str:
     """Namespace of the workspace that one of the portal's ClusterQueues belongs to."""
     return cluster_queue.removesuffix(_DISPATCHED)

@@ -75,6 +75,12 @@ def _of(base: type[PortalForm] = PortalForm, **fields: forms.Field) -> type[Port
     return type("ChangeForm", (base,), {**fields, "field_order": list(fields)})
 
 
+ROLES: Mapping[str, str] = {
+    "single": "A single cluster: jobs run here",
+    "manager_runs_jobs": "A manager that also runs jobs itself",
+    "manager": "A manager that starts no new jobs itself",
+}
+
 FORMS: Mapping[str, type[PortalForm]] = {
     "mode": _of(
         ReasonForm,
@@ -84,9 +90,7 @@ FORMS: Mapping[str, type[PortalForm]] = {
         ReasonForm,
         role=radio(
             "What the cluster is there for",
-            single="A single cluster: jobs run here",
-            manager_runs_jobs="A manager that also runs jobs itself",
-            manager="A manager that starts no new jobs itself",
+            **ROLES,
         ),
     ),
     "drift": _of(
@@ -241,8 +245,7 @@ def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
 def _roles(user: User, slug: str) -> list[dict[str, Any]]:
     """Each other role of a cluster: what it would change, or what is in the way."""
     found, rows = seen.cluster_for(user, slug), []
-    labels = dict(FORMS["role"].base_fields["role"].choices)
-    for role, label in labels.items():
+    for role, label in ROLES.items():
         if role == enforcement.serving_of(found):
             continue
         try:

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from budgets.errors import NotAllowed, Rejected
-from budgets.models import AuditEntry
+from budgets.models import AuditEntry, Flavor
 from clusters import services
 from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.manifests import guards
@@ -19,6 +19,8 @@ from clusters.manifests.wish import PolicyWish
 from clusters.models import Cluster, ObjectState, WorkloadState
 from clusters.reconcile.claims import roles_for
 from clusters.reconcile.context import registered
+from clusters.reconcile.usage.counting import queue_sights
+from clusters.reconcile.usage.states import held_on
 from clusters.selectors.places import homes_of, policy_wish, submitted_on
 from clusters.services import roles
 from clusters.services.preflight.checks import PreflightTable
@@ -200,6 +202,33 @@ def test_a_flavor_stays_where_its_gpus_were_first(fleet: SmallFleet, home: Clust
     assert homes.elsewhere(HOME) == frozenset()
     assert homes.elsewhere("gpu-west") == {"h100", "h100-spot", "l4"}
     assert [row.slug for row in submitted_on(["a100"])] == [HOME]
+
+
+def test_what_a_manager_dispatched_is_not_in_use_on_its_own_gpus(
+    fleet: SmallFleet, home: Cluster
+) -> None:
+    """Else its nodes, and its own queue, would seem to disagree with the books."""
+    become(fleet, "manager_runs_jobs")
+    for queue, uid, flavor in (("default", "own", "h100"), (FLEET_QUEUE, "sent", "a100")):
+        WorkloadState.objects.create(
+            cluster=home,
+            uid=uid,
+            namespace="acme-vision",
+            name=uid,
+            queue=queue,
+            phase="running",
+            gpus={flavor: 8},
+            created_at=timezone.now(),
+        )
+    assert held_on(home.pk) == {"h100": 8}
+    used = [{"name": "h100", "resources": [{"name": "nvidia.com/gpu", "total": "8"}]}]
+    queues = [
+        {"metadata": {"name": name}, "spec": {}, "status": {"flavorsUsage": used}}
+        for name in ("acme-vision", dispatched_queue("acme-vision"))
+    ]
+    flavors = {"h100": ("nvidia.com/gpu", Flavor.ClockStart.ADMITTED)}
+    sights = queue_sights(queues, flavors, at=timezone.now())
+    assert [sight.queue for sight in sights] == ["acme-vision"]
 
 
 def job_guards(**post: bool) -> list[str]:

@@ -93,7 +93,8 @@ def growing(request: pytest.FixtureRequest, fleet: SmallFleet, settings) -> Iter
             stack.enter_context(KubeClient.from_kubeconfig(server.kubeconfig)) for server in servers
         ]
         register(HOME, servers[0].kubeconfig, role="single", mode=request.param)
-        yield Growing(fleet, request.param, *clients, servers[1].kubeconfig)
+        home, away = clients
+        yield Growing(fleet, request.param, home, away, servers[1].kubeconfig)
 
 
 def held_seconds() -> dict[str, int]:
@@ -257,8 +258,17 @@ class Era:
                 usage.body.turn()
             if found := check():
                 return found
-            assert time.monotonic() < ends, "it did not come to that in time"
+            assert time.monotonic() < ends, self.told()
             time.sleep(0.02)
+
+    def told(self) -> str:
+        return str(
+            [
+                (hand.context.cluster.slug, found["metadata"]["name"], found.get("status"))
+                for hand in self.quotas
+                for found in hand.context.client.list(r.WORKLOAD).items
+            ]
+        )
 
 
 @contextmanager
@@ -354,6 +364,9 @@ def test_real_jobs_run_on_while_the_portal_decides_under_each_role(
             kubeconfig=servers[AWAY].kubeconfig,
         )
         services.state_capacity(fleet.admin, cluster=AWAY, flavor=fleet.flavors["a100"], gpus=16)
+        promises.set_envelope(
+            None, account=fleet.acme, flavor=fleet.flavors["a100"], committed=8, ceiling=8, pool=0
+        )
         fleet.revise(fleet.vision, line("h100", 8, 16), line("a100", 8, 8))
         with era(HOME, AWAY, dispatches=True) as both:
             both.until(lambda: has(FLEET_QUEUE))

@@ -417,7 +417,7 @@ def test_a_real_kueue_runs_a_job_on_while_its_cluster_becomes_a_manager_and_one_
 ) -> None:
     """Every object is accepted, and the admission of the job is the same one at the end."""
     plane, queue = kueue_fleet.workers[0], dispatched_queue(VISION)
-    kueue.fleet.revise(kueue.fleet.vision, line("h100", 8, 16))
+    kueue.fleet.revise(kueue.fleet.vision, line("h100", 16, 16))
     kueue.until(lambda: is_synced(kueue))
     kueue.submit("across")
     kueue.until(lambda: kueue.runs("across"))
@@ -443,7 +443,7 @@ def test_a_real_kueue_runs_a_job_on_while_its_cluster_becomes_a_manager_and_one_
     checks = kueue.user.get(r.CLUSTER_QUEUE, queue)["spec"]["admissionChecksStrategy"]
     assert checks["admissionChecks"] == [{"name": ADMISSION_CHECK}]
     kueue.submit("beside")
-    eventually(lambda: kueue.runs("beside"))
+    eventually(lambda: kueue.runs("beside"), why=kueue.told)
     become("single", lambda: queue not in queues() and not kinds_there(kueue))
     assert kueue.runs("across")
     assert condition(kueue.workload("across"), "Admitted") == admitted
