@@ -15,6 +15,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='cluster',
             name='own_queue',
-            field=models.CharField(blank=True, choices=[('', 'No second queue'), ('open', 'Runs jobs itself'), ('held', 'Starts no jobs itself')], default='', max_length=4),
+            field=models.CharField(blank=True, choices=[('', 'No second queue'), ('open', 'Runs jobs itself'), ('held', 'Starts no jobs itself')], db_default='', default='', max_length=4),
         ),
     ]

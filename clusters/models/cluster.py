@@ -80,7 +80,12 @@ class Cluster(FrozenFields):
     # A single cluster that became a manager, and stays so when it is a single one again: queue
     # `default` is its own, and `fleet` is that of jobs for workers. See services.roles.
     own_queue = models.CharField(
-        max_length=4, choices=OwnQueue.choices, blank=True, default=OwnQueue.NONE
+        max_length=4,
+        choices=OwnQueue.choices,
+        blank=True,
+        default=OwnQueue.NONE,
+        # For the release before, which may run on for a while and does not know the column.
+        db_default="",
     )
     mode = models.CharField(max_length=8, choices=Mode.choices)
     state = models.CharField(max_length=10, choices=State.choices, default=State.ACTIVE)

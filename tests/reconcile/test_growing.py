@@ -328,7 +328,7 @@ def test_real_jobs_run_on_while_the_portal_decides_under_each_role(
             stack.callback(runner.stop)
         home = stack.enter_context(KubeClient.from_kubeconfig(servers[HOME].kubeconfig))
         register(HOME, servers[HOME].kubeconfig, role="single", mode="portal")
-        fleet.revise(fleet.vision, line("h100", 8, 16))
+        fleet.revise(fleet.vision, line("h100", 16, 16))
 
         def submit(name: str, queue: str, *, seconds: int = 3600) -> None:
             is_sent = queue == FLEET_QUEUE
@@ -367,7 +367,7 @@ def test_real_jobs_run_on_while_the_portal_decides_under_each_role(
         promises.set_envelope(
             None, account=fleet.acme, flavor=fleet.flavors["a100"], committed=8, ceiling=8, pool=0
         )
-        fleet.revise(fleet.vision, line("h100", 8, 16), line("a100", 8, 8))
+        fleet.revise(fleet.vision, line("h100", 16, 16), line("a100", 8, 8))
         with era(HOME, AWAY, dispatches=True) as both:
             both.until(lambda: has(FLEET_QUEUE))
             submit("sent", FLEET_QUEUE, seconds=1)
