@@ -96,6 +96,16 @@ CHANGES: Mapping[str, ClusterChange] = {
         "The mode has been changed.",
         setting="mode",
     ),
+    "role": ClusterChange(
+        _calls(enforcement.change_role, role="role", reason="reason"),
+        "Change the role",
+        "A single cluster can become a manager that dispatches to workers, and go back. Budgets, "
+        "workspaces, prices and the ledger stay, and so do jobs in queue default. Jobs for workers "
+        "go to a second queue, fleet. Apply the generated rights and policies again afterwards.",
+        "Change the role",
+        "The role has been changed. Apply the generated rights to this cluster again.",
+        setting="role",
+    ),
     "drift": ClusterChange(
         _calls(enforcement.set_drift_policy, policy="drift_policy"),
         "Hand edits",

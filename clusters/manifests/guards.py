@@ -10,6 +10,7 @@ from typing import Final
 
 from clusters.documents import labels
 from clusters.documents import resources as r
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.jobs.described import Described, PodSetsAt
 from clusters.jobs.kind import JobKind
 from clusters.jobs.table import KINDS, suspendable
@@ -48,6 +49,11 @@ _SAME_RUNNER: Final = (
 _LEFT_ALONE: Final = (
     "Jobs of this workspace run on this cluster, and no other cluster takes them: leave out "
     f"spec.{{}}, which is {labels.MULTIKUEUE}."
+)
+
+_OWN_QUEUE: Final = (
+    f"Jobs that go to a worker are submitted to queue {FLEET_QUEUE}. To run this one on this "
+    f"cluster, leave out spec.{{}}, which is {labels.MULTIKUEUE}."
 )
 
 
@@ -124,11 +130,14 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
         guards.append(
             Guard(holds, f"What the controller of a {name} adds to its pods cannot ask for GPUs.")
         )
-    if wish.post.is_single and kind.managed_by:
+    if (wish.post.is_single or wish.post.has_own_queue) and kind.managed_by:
         manager = cel.field("object.spec", kind.managed_by)
         left = f"{manager}.orValue('') == '{labels.MULTIKUEUE}'"
+        if not wish.post.is_single:
+            left += f" && {cel.label(labels.QUEUE)} != '{FLEET_QUEUE}'"
         holds = f"!({is_new} && variables.counts && {left})"
-        guards.insert(0, Guard(holds, _LEFT_ALONE.format(kind.managed_by)))
+        words = _LEFT_ALONE if wish.post.is_single else _OWN_QUEUE
+        guards.insert(0, Guard(holds, words.format(kind.managed_by)))
     if not wish.takes_jobs:
         had = f"oldObject != null && {cel.label(labels.QUEUE, of='oldObject')} != ''"
         comes = f"object != null && ({is_new} && variables.counts || variables.queued && !({had}))"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from clusters.documents import labels
 from clusters.documents import resources as r
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.jobs.table import KINDS, suspendable
 from clusters.manifests import cel, guards, names
 from clusters.manifests.kueue_rules import configuration_rules, workload_rules
@@ -92,7 +93,7 @@ def _inside(wish: PolicyWish) -> Iterator[tuple[str, Guarded]]:
     yield "leaderworkersets", guards.leader_worker_sets(wish)
     yield "cronjobs", guards.cron_jobs(wish)
     yield "written-by-kueue", _kueue_objects(wish)
-    if not wish.post.is_manager:
+    if not wish.post.is_manager or wish.post.has_own_queue:
         yield "copies-by-manager", _copies(wish)
     if wish.post.is_portal_mode:
         yield "kueue-workloads", workload_rules()
@@ -163,12 +164,14 @@ def _namespaces(wish: PolicyWish) -> Guarded:
 
 def _suspend_first(wish: PolicyWish, place: _Place) -> list[Document]:
     """Portal mode: a Job begins suspended; on the manager it is never run by the manager."""
-    fields = ["suspend: true"]
-    if wish.post.is_manager:
-        fields.append(f"managedBy: '{labels.MULTIKUEUE}'")
+    suspended = "spec: Object.spec{suspend: true}"
+    sent = f"spec: Object.spec{{suspend: true, managedBy: '{labels.MULTIKUEUE}'}}"
+    is_own = not wish.post.is_manager or wish.post.has_own_queue
+    spec, named = suspended if is_own else sent, cel.label(labels.QUEUE)
     queue = f"metadata: Object.metadata{{labels: {{'{labels.QUEUE}': '{names.LOCAL_QUEUE}'}}}}"
-    spec = f"spec: Object.spec{{{', '.join(fields)}}}"
-    expression = f"{cel.label(labels.QUEUE)} != '' ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
+    expression = f"{named} != '' ? Object{{{spec}}} : Object{{{queue}, {spec}}}"
+    if wish.post.is_manager and is_own:
+        expression = f"{named} == '{FLEET_QUEUE}' ? Object{{{sent}}} : ({expression})"
     change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
     rules = {
         "failurePolicy": "Fail",

@@ -73,6 +73,7 @@ class Post:
         cures: The guard may cure what it finds beside a live Kueue (manager only).
         has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
         is_single: Jobs are submitted here, and run here.
+        has_own_queue: It was a single cluster and became a manager: queue ``default`` is its own.
     """
 
     is_manager: bool
@@ -85,6 +86,7 @@ class Post:
     cures: bool = False
     has_profiles: bool = False
     is_single: bool = False
+    has_own_queue: bool = False
 
     @property
     def takes_jobs(self) -> bool:

@@ -203,6 +203,9 @@ def _multikueue_rules(post: Post) -> Iterator[Rule]:
 def _single_rules(post: Post) -> Iterator[Rule]:
     """Where jobs are submitted and run: no MultiKueue, and the portal's own check alone."""
     yield Rule(_KUEUE, ("admissionchecks",), _OWN, "the check of spend rules")
+    if post.has_own_queue:
+        connecting = ("multikueueconfigs", "multikueueclusters")
+        yield _hint(_KUEUE, connecting, _OWN, "removing what connected workers")
     yield from _spend_rules(post)
     if post.is_portal_mode:
         yield Rule(_KUEUE, ("admissionchecks/status",), _STATUS, "answering the check")

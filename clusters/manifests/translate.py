@@ -8,7 +8,7 @@ apis/kueue/v1beta2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from budgets.plan import (
@@ -22,6 +22,7 @@ from budgets.plan import (
     TopologyPromise,
 )
 from clusters.documents import labels
+from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.manifests import names
 from clusters.manifests.names import Document, Ownership
 
@@ -39,20 +40,26 @@ class Site:
         generation: The cluster's own counter; objects that belong to no promise carry it.
         has_multikueue: A manager: workers are connected, and its queues wait for the check.
         checks_spend: Queues of budgets with a hard spend rule wait for the portal's own check.
+        has_fleet_queue: Jobs for workers are submitted to ``fleet``, so copies of them are, too.
     """
 
     installation: str
     generation: int = 1
     has_multikueue: bool = False
     checks_spend: bool = True
+    has_fleet_queue: bool = False
 
 
-def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
+def render(
+    plan: QuotaPlan, *, site: Site, dispatched: QuotaPlan | None = None
+) -> tuple[Document, ...]:
     """Translate a plan into documents.
 
     Args:
         plan: Everything that one cluster carries.
         site: Where they go.
+        dispatched: On a manager that runs jobs itself, the queues of jobs that go to workers; its
+            Cohorts and flavors are those of the plan.
 
     Returns:
         Documents in kind order, Cohorts parents first, else by name; the same input gives the
@@ -63,15 +70,26 @@ def render(plan: QuotaPlan, *, site: Site) -> tuple[Document, ...]:
     """
     resources = {flavor.name: flavor.resource for flavor in plan.flavors}
     scribe = _Scribe(plan, site, resources)
+    sender = None
+    if dispatched is not None:
+        scribe = _Scribe(plan, replace(site, has_multikueue=False), resources)
+        sender = _Scribe(dispatched, site, resources)
     documents = [scribe.namespace(queue) for queue in plan.queues]
     documents += map(scribe.topology, plan.topologies)
     documents += [scribe.host_flavor(), *map(scribe.flavor, plan.flavors)]
     documents += [scribe.cohort(cohort) for cohort in _parents_first(plan.cohorts)]
     if site.has_multikueue:
-        documents += scribe.multikueue()
+        documents += (sender or scribe).multikueue()
     documents += scribe.spend_check()
-    documents += [scribe.cluster_queue(queue) for queue in plan.queues]
+    documents += [scribe.cluster_queue(queue, queue.name) for queue in plan.queues]
+    if sender is not None and dispatched is not None:
+        documents += [
+            sender.cluster_queue(queue, dispatched_queue(queue.name)) for queue in dispatched.queues
+        ]
     documents += [scribe.local_queue(queue) for queue in plan.queues]
+    if site.has_fleet_queue:
+        behind = dispatched_queue if sender is not None else str
+        documents += [scribe.fleet_queue(queue, behind(queue.name)) for queue in plan.queues]
     return tuple(documents)
 
 
@@ -141,7 +159,7 @@ class _Scribe:
         owner = self._owner(cohort.subject, cohort.generation)
         return _kueue("Cohort", cohort.name, owner, spec)
 
-    def cluster_queue(self, queue: QueuePlan) -> Document:
+    def cluster_queue(self, queue: QueuePlan, name: str) -> Document:
         when_can_borrow = (
             "TryNextFlavor" if queue.try_next_flavor_before_borrowing else "MayStopSearch"
         )
@@ -168,7 +186,7 @@ class _Scribe:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": x} for x in checks]}
         spec |= _fair_sharing(queue)
         owner = self._owner(queue.subject, queue.generation)
-        return _kueue("ClusterQueue", queue.name, owner, spec)
+        return _kueue("ClusterQueue", name, owner, spec)
 
     def _queue_groups(self, queue: QueuePlan) -> list[Document]:
         """GPUs, and what the host has: of the GPUs' own flavors where these have a topology.
@@ -190,6 +208,11 @@ class _Scribe:
         owner = self._owner(queue.subject, queue.generation)
         spec = {"clusterQueue": queue.name}
         return _kueue("LocalQueue", names.LOCAL_QUEUE, owner, spec, namespace=queue.name)
+
+    def fleet_queue(self, queue: QueuePlan, cluster_queue: str) -> Document:
+        owner = self._owner(queue.subject, queue.generation)
+        spec = {"clusterQueue": cluster_queue}
+        return _kueue("LocalQueue", FLEET_QUEUE, owner, spec, namespace=queue.name)
 
     def multikueue(self) -> list[Document]:
         """Clusters, their list, and the check; without workers the check names a list to come."""

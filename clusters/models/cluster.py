@@ -28,8 +28,8 @@ class ClusterQuerySet(models.QuerySet["Cluster"]):
         return self.filter(role=Cluster.Role.WORKER).order_by("position", "slug")
 
     def running_jobs(self) -> Self:
-        """Those that have GPUs: workers, and single clusters."""
-        return self.exclude(role=Cluster.Role.MANAGER)
+        """Those that have GPUs: workers, single clusters, and a manager that was one."""
+        return self.exclude(role=Cluster.Role.MANAGER, own_queue=Cluster.OwnQueue.NONE)
 
     def taking_jobs(self) -> Self:
         """Those where jobs are submitted: the manager, and single clusters."""
@@ -62,16 +62,31 @@ class Cluster(FrozenFields):
         TELL = "tell", "Tell what is found"
         CURE = "cure", "Prevent and cure"
 
+    class OwnQueue(models.TextChoices):
+        NONE = "", "No second queue"
+        OPEN = "open", "Runs jobs itself"
+        HELD = "held", "Starts no jobs itself"
+
     class State(models.TextChoices):
         ACTIVE = "active"
         DRAINING = "draining"
         REMOVED = "removed"
 
-    frozen_fields = ("slug", "role")
+    frozen_fields = ("slug",)
 
     slug = models.CharField(max_length=40, unique=True, validators=[dns_label])
     name = models.CharField(max_length=120)
     role = models.CharField(max_length=8, choices=Role.choices)
+    # A single cluster that became a manager, and stays so when it is a single one again: queue
+    # `default` is its own, and `fleet` is that of jobs for workers. See services.roles.
+    own_queue = models.CharField(
+        max_length=4,
+        choices=OwnQueue.choices,
+        blank=True,
+        default=OwnQueue.NONE,
+        # For the release before, which may run on for a while and does not know the column.
+        db_default="",
+    )
     mode = models.CharField(max_length=8, choices=Mode.choices)
     state = models.CharField(max_length=10, choices=State.choices, default=State.ACTIVE)
     position = models.PositiveIntegerField(default=0)
@@ -141,6 +156,11 @@ class Cluster(FrozenFields):
     def takes_jobs(self) -> bool:
         """Whether jobs are submitted here."""
         return self.is_manager or self.is_single
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether GPUs of its own count: not on a manager that only dispatches."""
+        return not self.is_manager or bool(self.own_queue)
 
     @property
     def is_worker(self) -> bool:

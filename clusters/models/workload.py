@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from budgets.models.base import InsertOnly
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.models.cluster import Cluster
 
 
@@ -92,3 +93,9 @@ class WorkloadState(models.Model):
             ),
             models.Index(fields=["namespace", "job_name"], name="workload_by_job"),
         ]
+
+    @property
+    def goes_to_worker(self) -> bool:
+        """Whether it is a manager's own Workload of a job that runs on a worker."""
+        is_own = bool(self.cluster.own_queue) and self.queue != FLEET_QUEUE
+        return self.cluster.is_manager and not is_own

@@ -50,6 +50,8 @@ class ClusterFacts:
     kueue_configuration: Mapping[str, Any] = field(default_factory=dict)
     forgotten_subjects: tuple[str, ...] = ()
     is_single: bool = False
+    own_queue: str = ""
+    runs_jobs: bool = True
 
     @property
     def may_write(self) -> bool:
@@ -60,6 +62,11 @@ class ClusterFacts:
     def is_portal_mode(self) -> bool:
         return self.mode == Cluster.Mode.PORTAL
 
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What the body of a shift is built for: with another one it has to begin anew."""
+        return self.mode, self.is_manager, self.is_single, bool(self.own_queue)
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -69,8 +76,8 @@ class Registered:
     sealed: bytes = field(repr=False)
 
     def is_same_access(self, other: Registered) -> bool:
-        """Whether a running shift may go on: same credential, by whatever key, and same mode."""
-        return self.facts.mode == other.facts.mode and is_same(self.sealed, other.sealed)
+        """Whether a running shift may go on: same credential, by whatever key, mode and role."""
+        return self.facts.shape == other.facts.shape and is_same(self.sealed, other.sealed)
 
 
 def registered(slug: str) -> Registered | None:

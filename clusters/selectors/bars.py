@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from budgets.models import BudgetLine, Flavor, MonthOutlook, Pool, Workspace
 from budgets.units import apportion
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.models import Cluster, WorkloadState
 
 Phase = WorkloadState.Phase
@@ -188,7 +189,14 @@ def _holdings(namespaces: Collection[str]) -> _Holdings:
             "worker",
             "is_remote_copy",
             "cluster__slug",
-            "cluster__role",
+            # A manager's Workload that runs there itself is one of any cluster of its own.
+            Case(
+                When(
+                    ~Q(cluster__own_queue=Cluster.OwnQueue.NONE) & ~Q(queue=FLEET_QUEUE),
+                    then=Value(Cluster.Role.SINGLE),
+                ),
+                default=F("cluster__role"),
+            ),
         )
     )
     chosen = {

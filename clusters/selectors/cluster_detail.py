@@ -149,6 +149,7 @@ class ClusterDetail:
     nomination: NominationRow | None = None
     incidents: tuple[IncidentRow, ...] = field(default=())
     leaving: Leaving | None = None
+    own_queue: str = ""
 
 
 def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterDetail:

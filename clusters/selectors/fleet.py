@@ -54,6 +54,7 @@ class ClusterRow:
     watch_age_s: int | None
     writes_enabled: bool
     blocked_reason: str
+    runs_jobs: bool = True
 
     @property
     def is_unreadable(self) -> bool:
@@ -80,15 +81,16 @@ def visible_clusters(user: User) -> ClusterQuerySet:
 def removed_clusters(user: User) -> QuerySet[Cluster]:
     """Clusters that are registered no more and of which something is left; for platform admins.
 
-    But for managers, by whose words the use on workers is billed: none is ever taken back. Each has
-    ``proposal``, the key of the one that waits to take it back, or None.
+    But for those that are or were managers, by whose words the use on workers is billed: none is
+    ever taken back. Each has ``proposal``, the key of the one that waits to take it back, or None.
     """
     states = WorkloadState.objects.filter(cluster=OuterRef("pk"))
     meters = MeterState.objects.filter(cluster=OuterRef("slug"))
     found = Cluster.objects.filter(Exists(states) | Exists(meters), state=Cluster.State.REMOVED)
     subject = Concat(Value("cluster:"), OuterRef("slug"))
     waits = open_proposals().filter(deed=TAKE_BACK, subject=subject).values("pk")[:1]
-    found = found.exclude(role=Cluster.Role.MANAGER).annotate(proposal=Subquery(waits))
+    found = found.exclude(role=Cluster.Role.MANAGER)
+    found = found.filter(own_queue=Cluster.OwnQueue.NONE).annotate(proposal=Subquery(waits))
     return found if roles_of(user).is_admin else found.none()
 
 

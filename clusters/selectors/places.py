@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
@@ -25,28 +25,62 @@ def active_workers() -> tuple[str, ...]:
     return tuple(Cluster.objects.active().workers().values_list("slug", flat=True))
 
 
-def flavors_elsewhere(clusters: Iterable[Cluster]) -> Mapping[str, frozenset[str]]:
-    """Cluster slug → flavors whose GPUs are not in its fleet.
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Which flavor stands in which fleet.
 
-    The manager with its workers is one fleet, each single cluster another. A flavor stands in one
-    of them: where it has GPUs; of several the manager's fleet, then the first in order. One query
-    where there are several fleets, else none.
+    Attributes:
+        fleets: Cluster slug → its fleet: its own slug where jobs run on the cluster itself, empty
+            for the fleet that the manager dispatches to.
+        flavors: Flavor slug → fleet; none of one that has no GPUs anywhere.
+        own_manager: Slug of a manager that has a queue of its own; empty without one.
+    """
+
+    fleets: Mapping[str, str] = field(default_factory=dict)
+    flavors: Mapping[str, str] = field(default_factory=dict)
+    own_manager: str = ""
+
+    def elsewhere(self, slug: str) -> frozenset[str]:
+        """Flavors whose GPUs are not in the fleet of a cluster, nor where it dispatches to."""
+        here = {self.fleets.get(slug, ""), *(("",) if slug == self.own_manager else ())}
+        return frozenset(flavor for flavor, home in self.flavors.items() if home not in here)
+
+    def standing_on(self, slug: str) -> frozenset[str]:
+        """Flavors whose GPUs a cluster has for itself."""
+        return frozenset(flavor for flavor, home in self.flavors.items() if home == slug)
+
+
+def homes_of(clusters: Iterable[Cluster]) -> Homes:
+    """Where flavors stand.
+
+    The manager with its workers is one fleet, each single cluster another, and so is what a manager
+    runs itself. A flavor stands in one of them: where it has GPUs; of several where the manager
+    itself runs jobs, for they were there first, then the manager's fleet, then the first in order.
+    One query where there are several fleets, else none.
 
     Args:
         clusters: The active ones, in their order.
     """
-    fleets = {row.slug: row.slug if row.is_single else "" for row in clusters}
-    order = sorted(dict.fromkeys(fleets.values()), key=bool)
-    if len(order) < 2:
-        return {}
+    known = list(clusters)
+    own = next((row.slug for row in known if row.is_manager and row.own_queue), "")
+    fleets = {row.slug: row.slug if row.is_single or row.slug == own else "" for row in known}
+    order = sorted(dict.fromkeys(fleets.values()), key=lambda fleet: (fleet != own, bool(fleet)))
     homes = {}
-    for flavor, places in flavor_places().items():
-        there = {fleets[place] for place in places if place in fleets}
-        if there:
-            homes[flavor] = next(fleet for fleet in order if fleet in there)
+    if own or len(order) > 1:
+        for flavor, places in flavor_places().items():
+            there = {fleets[place] for place in places if place in fleets}
+            if there:
+                homes[flavor] = next(fleet for fleet in order if fleet in there)
+    return Homes(fleets, homes, own)
+
+
+def flavors_elsewhere(clusters: Iterable[Cluster]) -> Mapping[str, frozenset[str]]:
+    """Cluster slug → flavors whose GPUs are not in its fleet, see :func:`homes_of`."""
+    homes = homes_of(clusters)
     return {
-        slug: frozenset(flavor for flavor, home in homes.items() if home != fleet)
-        for slug, fleet in fleets.items()
+        slug: frozenset(flavor for flavor, home in homes.flavors.items() if home != fleet)
+        for slug, fleet in homes.fleets.items()
+        if homes.flavors
     }
 
 
@@ -55,12 +89,12 @@ def submitted_on(flavors: Iterable[str]) -> list[Cluster]:
 
     Of several fleets those where one of the flavors stands; all of them for no flavor.
     """
-    clusters = list(Cluster.objects.active().only("slug", "name", "role"))
-    elsewhere, wanted = flavors_elsewhere(clusters), set(flavors)
+    clusters = list(Cluster.objects.active().only("slug", "name", "role", "own_queue"))
+    homes, wanted = homes_of(clusters), set(flavors)
     return [
         row
         for row in clusters
-        if row.takes_jobs and (not wanted or wanted - elsewhere.get(row.slug, frozenset()))
+        if row.takes_jobs and (not wanted or wanted - homes.elsewhere(row.slug))
     ]
 
 
@@ -123,6 +157,7 @@ def post_of(cluster: Cluster) -> Post:
         cures=is_beside and guard == Cluster.Guard.CURE,
         has_profiles=bool(settings.PORTAL_ACCESS_PROVIDERS),
         is_single=cluster.is_single,
+        has_own_queue=bool(cluster.own_queue),
     )
 
 

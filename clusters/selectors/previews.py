@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from budgets.models import User
-from budgets.plan import ClusterPlace, Promises, plan_quota
-from budgets.selectors import roles_of
+from budgets.plan import Promises
+from budgets.selectors import promises_in_force, roles_of
 from clusters.manifests.diff import FieldChange, changes
 from clusters.manifests.names import Document, Key, key_of
-from clusters.manifests.translate import Site, render
 from clusters.models import Cluster
-from clusters.selectors.places import flavors_elsewhere, place_of, site_of
+from clusters.selectors.carried import Standing, standing_of
+from clusters.selectors.places import homes_of
 
 _NUMBERS = {
     "nominalQuota": "committed",
@@ -94,29 +94,47 @@ def _both_sides(
 
     Two queries at most, and one for each cluster.
     """
-    clusters = list(Cluster.objects.active().only("slug", "role", "mode", "generation"))
-    workers = [cluster.slug for cluster in clusters if cluster.is_worker]
-    elsewhere = flavors_elsewhere(clusters)
-    for cluster in clusters:
-        place = place_of(
-            cluster.slug,
-            is_manager=cluster.is_manager,
-            is_single=cluster.is_single,
-            workers=workers,
-            elsewhere=elsewhere.get(cluster.slug, ()),
-        )
-        site = site_of(is_manager=cluster.is_manager, generation=cluster.generation)
-        yield (
-            cluster.slug,
-            _documents(promises_before, place, site),
-            _documents(promises_after, place, site),
-        )
+    clusters = list(
+        Cluster.objects.active().only("slug", "role", "own_queue", "mode", "generation")
+    )
+    for slug, standing in _standings(clusters):
+        before, after = map(standing.documents, (promises_before, promises_after))
+        yield slug, _by_key(before), _by_key(after)
 
 
-def _documents(promises: Promises, place: ClusterPlace, site: Site) -> dict[Key, Document]:
-    return {
-        key_of(document): document for document in render(plan_quota(promises, place), site=site)
-    }
+def preview_role(cluster: Cluster, changed: Cluster) -> list[ClusterChanges]:
+    """What changes on each cluster when one of them gets another role; for admins.
+
+    Args:
+        cluster: As it is.
+        changed: The same, as it would be; it is not stored.
+
+    Returns:
+        Clusters that change, in their order. Ten queries at most, and two for each cluster.
+    """
+    clusters = list(Cluster.objects.active())
+    as_changed = [changed if row.pk == cluster.pk else row for row in clusters]
+    promises = promises_in_force()
+    sides = [
+        {slug: _by_key(standing.documents(promises)) for slug, standing in _standings(rows)}
+        for rows in (clusters, as_changed)
+    ]
+    return [
+        ClusterChanges(slug, differing)
+        for slug, before in sides[0].items()
+        if (differing := tuple(_differences(before, sides[1][slug])))
+    ]
+
+
+def _standings(clusters: Sequence[Cluster]) -> Iterator[tuple[str, Standing]]:
+    """Slug of each active cluster and how it stands; queries as of :func:`standing_of`."""
+    workers, homes = [row.slug for row in clusters if row.is_worker], homes_of(clusters)
+    for row in clusters:
+        yield row.slug, standing_of(row, workers=workers, homes=homes)
+
+
+def _by_key(documents: Iterable[Document]) -> dict[Key, Document]:
+    return {key_of(document): document for document in documents}
 
 
 def _differences(

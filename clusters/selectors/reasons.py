@@ -116,13 +116,13 @@ def _with_room(clusters: Sequence[str], found: Sequence[Evidence]) -> list[Evide
 def is_waiting(state: WorkloadState) -> bool:
     """Whether it has no quota yet, or quota and not what comes next: a worker, or its checks."""
     if state.phase == Phase.RESERVED:
-        return not (state.cluster.is_manager and state.worker)
+        return not (state.goes_to_worker and state.worker)
     return state.phase == Phase.PENDING
 
 
 def waits_for_worker(state: WorkloadState) -> bool:
     """Whether it has quota on the manager and no worker yet."""
-    return state.phase == Phase.RESERVED and state.cluster.is_manager and not state.worker
+    return state.phase == Phase.RESERVED and state.goes_to_worker and not state.worker
 
 
 def own_reason(state: WorkloadState, reasons: Reasons) -> StoredReason | None:

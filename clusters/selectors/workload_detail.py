@@ -128,7 +128,7 @@ def workload_hours(user: User, detail: WorkloadDetail) -> list[WorkloadHours]:
 
 def _others(state: WorkloadState) -> list[WorkloadState]:
     """The copies of a manager's Workload, or of a copy the manager's own and its other copies."""
-    if not state.is_remote_copy and not state.cluster.is_manager:
+    if not state.is_remote_copy and not state.goes_to_worker:
         return []
     copies = copies_of([state]).get((state.namespace, state.name), [])
     if not state.is_remote_copy:
@@ -239,7 +239,7 @@ def _entries_of(
     event: Mapping[str, Any], row: WorkloadState
 ) -> Iterable[tuple[TimelineEntry, _Step]]:
     """What one event tells."""
-    place, is_manager = row.cluster.name, row.cluster.is_manager
+    place, is_manager = row.cluster.name, row.goes_to_worker
     true_at = {
         condition.get("type"): (at, condition)
         for condition in conditions_of(event["payload"])

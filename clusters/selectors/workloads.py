@@ -22,6 +22,7 @@ from budgets.records import record_of
 from budgets.selectors import visible_workspaces
 from budgets.selectors.fleet.places import at_keys
 from budgets.units import time_text
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.explaining.conditions import plain
 from clusters.explaining.names import Names
 from clusters.models import Cluster, WorkloadState
@@ -271,7 +272,7 @@ def row_of(state: WorkloadState, copies: Collection[WorkloadState] = ()) -> Work
         waiting = [each for each in copies if each.phase == Phase.PENDING and each.message]
         message = "; ".join(f"{each.cluster.name}: {each.message}" for each in waiting) or message
     own = state.cluster.slug, state.cluster.name
-    worker = state.worker or ("" if state.cluster.is_manager else own[0])
+    worker = state.worker or ("" if state.goes_to_worker else own[0])
     names = dict([own, *((each.cluster.slug, each.cluster.name) for each in copies)])
     return record_of(
         WorkloadRow,
@@ -322,7 +323,9 @@ def _filtered(states: QuerySet[WorkloadState], wanted: WorkloadFilter) -> QueryS
             cluster__slug=OuterRef("worker"),
             gpus__has_key=wanted.flavor,
         )
-        is_direct = ~Q(cluster__role=Cluster.Role.MANAGER) & Q(gpus__has_key=wanted.flavor)
+        is_own = ~Q(cluster__own_queue=Cluster.OwnQueue.NONE) & ~Q(queue=FLEET_QUEUE)
+        runs_here = ~Q(cluster__role=Cluster.Role.MANAGER) | is_own
+        is_direct = runs_here & Q(gpus__has_key=wanted.flavor)
         states = states.filter(is_direct | Exists(copies))
     return states
 

@@ -70,7 +70,9 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
     registration = registered(cluster.slug)
     assert registration is not None, "a blocked cluster is registered"
     label = f"{labels.INSTALLATION}={settings.PORTAL_INSTALLATION}"
-    kinds = resources_of(is_manager=cluster.is_manager, is_single=cluster.is_single)
+    kinds = resources_of(
+        is_manager=cluster.is_manager, is_single=cluster.is_single, own_queue=cluster.own_queue
+    )
     documents: list[dict[str, Any]] = []
     try:
         with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:

@@ -24,7 +24,7 @@ def state_capacity(actor: User | None, *, cluster: str, flavor: Flavor, **window
     """
     require_admin(actor)
     lock_flavors([flavor.slug])
-    rows = Cluster.objects.active().only("slug", "name", "role")
+    rows = Cluster.objects.active().only("slug", "name", "role", "own_queue")
     if flavor.slug in flavors_elsewhere(rows).get(cluster, ()):
         name = next((row.name for row in rows if row.slug == cluster), cluster)
         message = (

@@ -298,7 +298,7 @@ def _faults(
             "possible."
         )
         faults.append(Fault("cluster", "nothing_covered", words))
-    if cluster is not None and cluster.is_manager:
+    if cluster is not None and not cluster.runs_jobs:
         words = "Jobs run on workers; the manager only takes them in. Hold the budgets instead."
         faults.append(Fault("cluster", "not_a_worker", words))
     elif cluster is not None and cluster.state != Cluster.State.ACTIVE:

@@ -244,7 +244,9 @@ def _registered_already(found: Cluster, row: Cluster) -> Rejected:
         f"This is the cluster {found.name} ({found.slug}), which is registered already. Give the "
         f"kubeconfig of another cluster, or renew the kubeconfig of {found.name} on its page."
     )
-    if found.role != row.role:
+    if found.role != row.role and found.is_single and row.is_manager:
+        message += f" To make a manager of {found.name}, change its role on its page: no job stops."
+    elif found.role != row.role:
         message += (
             f" A registered cluster keeps its role: to make a {row.role} of the {found.role} "
             f"{found.name}, de-register it first. That stops the jobs of workspaces there."

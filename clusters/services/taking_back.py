@@ -79,7 +79,7 @@ def _require_removed(row: Cluster) -> None:
     if row.state != Cluster.State.REMOVED:
         words = "Forget the cluster first: until then its use is recorded again."
         raise Rejected.because("cluster", "registered", words)
-    if row.is_manager:
+    if row.is_manager or row.own_queue:
         words = "What a manager reported says how use on its workers is billed, so it stays."
         raise Rejected.because("cluster", "manager", words)
 

@@ -147,7 +147,7 @@ def ask_add(
     """
     _require_admin(actor)
     _require_number(by)
-    if cluster.is_manager:
+    if not cluster.runs_jobs:
         raise Rejected.because("cluster", "not_a_worker", "Nodes are added to a worker.")
     if (account is None) == (pool is None):
         raise Rejected.because("receiver", "required", "Name an account or a platform pool.")
@@ -174,7 +174,7 @@ def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
         Rejected: It is the manager, which holds no GPUs.
     """
     _require_admin(actor)
-    if cluster.is_manager:
+    if not cluster.runs_jobs:
         raise Rejected.because("cluster", "not_a_worker", "A manager holds no GPUs to drain.")
     return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
 

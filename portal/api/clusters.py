@@ -32,9 +32,10 @@ from clusters.selectors.fleet import ClusterRow, visible_clusters
 from clusters.selectors.guard import IncidentRow, NominationRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
+from clusters.services.roles import Serving
 from clusters.services.switches import NAMES_MOST
 from portal.api.access import OperationSerializer
-from portal.api.drafts import ManifestSerializer
+from portal.api.drafts import ClusterChangesSerializer, ManifestSerializer
 from portal.api.schema import Shape, paged
 from portal.api.shapes import NamedField, RecordSerializer, Strict
 from portal.api.views import ASKED, MADE, Handler, Noun, View, actor, admin, answers, deed
@@ -43,6 +44,7 @@ from portal.cluster_changes import CHANGES, SETTINGS
 HIDDEN = method_decorator(sensitive_variables())
 
 MOST_TEXT = 200_000
+SERVING = [role.value for role in Serving]
 
 
 cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)
@@ -149,13 +151,14 @@ class ReportSerializer(RecordSerializer[KubeconfigReport]):
 
 
 class SettingsInput(Strict):
-    """One switch at a time; ``reason`` where writing stops or the mode changes."""
+    """One switch at a time; ``reason`` where writing stops, or the mode or the role changes."""
 
     name = serializers.CharField(max_length=120, required=False)
     writes_enabled = serializers.BooleanField(required=False)
     drift_policy = serializers.ChoiceField(Cluster.DriftPolicy.choices, required=False)
     guard = serializers.ChoiceField(Cluster.Guard.choices, required=False)
     mode = serializers.ChoiceField(Cluster.Mode.choices, required=False)
+    role = serializers.ChoiceField(SERVING, required=False)
     allows_local_jobs = serializers.BooleanField(required=False)
     kueue_configuration = serializers.DictField(required=False)
     operators = serializers.ListField(
@@ -176,6 +179,12 @@ class SettingsInput(Strict):
             message = "Change exactly one setting at a time; each is checked and logged alone."
             raise serializers.ValidationError(message, code="one_at_a_time")
         return attrs
+
+
+class RoleInput(Strict):
+    """What a cluster would be there for."""
+
+    role = serializers.ChoiceField(SERVING)
 
 
 class ResolveInput(Strict):
@@ -249,6 +258,16 @@ class Clusters(Noun):
         code=ASKED,
         text="De-registers a cluster: it is drained, the portal's objects there are removed, and "
         "its credentials are forgotten.",
+    )
+
+    role = deed(
+        enforcement.preview_role_change,
+        ClusterChangesSerializer,
+        takes=RoleInput,
+        by=admin,
+        many=True,
+        only_reads=True,
+        text="What another role would change on each cluster, object by object; nothing is saved.",
     )
 
     def found(self, user: User, slug: str) -> dict[str, Any]:

@@ -75,10 +75,23 @@ def _of(base: type[PortalForm] = PortalForm, **fields: forms.Field) -> type[Port
     return type("ChangeForm", (base,), {**fields, "field_order": list(fields)})
 
 
+ROLES: Mapping[str, str] = {
+    "single": "A single cluster: jobs run here",
+    "manager_runs_jobs": "A manager that also runs jobs itself",
+    "manager": "A manager that starts no new jobs itself",
+}
+
 FORMS: Mapping[str, type[PortalForm]] = {
     "mode": _of(
         ReasonForm,
         mode=radio("Who decides", kueue="Kueue decides", portal="The portal decides"),
+    ),
+    "role": _of(
+        ReasonForm,
+        role=radio(
+            "What the cluster is there for",
+            **ROLES,
+        ),
     ),
     "drift": _of(
         drift_policy=radio(
@@ -193,7 +206,9 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
         raise Http404
     detail = seen.cluster_detail(user, slug, with_tree=False)
     require_admin(user, "Only a platform admin can change a cluster.")
-    what = CHANGES[change]
+    what, now = CHANGES[change], _now(detail)
+    if change == "role":
+        now["role"] = enforcement.serving_of(seen.cluster_for(user, slug))
     is_farewell = issubclass(FORMS.get(change, ReasonForm), FarewellForm)
 
     def carry_out(given: dict[str, Any]) -> None:
@@ -203,7 +218,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
     return form_page(
         request,
         "clusters/change.html",
-        FORMS.get(change, ReasonForm)(typed(request), initial=_now(detail)),
+        FORMS.get(change, ReasonForm)(typed(request), initial=now),
         carry_out,
         said=what.said,
         to=reverse("clusters") if is_farewell else reverse("cluster", args=[slug]),
@@ -213,6 +228,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
             "change": change,
             "stake": seen.worker_at_stake(slug) if is_farewell else None,
             **(_configured(detail) if change == "configuration" else {}),
+            **({"roles": _roles(user, slug)} if change == "role" else {}),
         },
     )
 
@@ -224,6 +240,20 @@ def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
     except Rejected as rejected:  # told by the cluster itself, which nobody checked
         return {"notes": [fault.message for fault in rejected.faults]}
     return {"settings": settings_of(document), "notes": notes_of(document)}
+
+
+def _roles(user: User, slug: str) -> list[dict[str, Any]]:
+    """Each other role of a cluster: what it would change, or what is in the way."""
+    found, rows = seen.cluster_for(user, slug), []
+    for role, label in ROLES.items():
+        if role == enforcement.serving_of(found):
+            continue
+        try:
+            changes = enforcement.preview_role_change(user, cluster=found, role=role)
+            rows.append({"label": label, "places": changes})
+        except Rejected as rejected:
+            rows.append({"label": label, "faults": [fault.message for fault in rejected.faults]})
+    return rows
 
 
 @page("GET", "POST", only_admins="Only a platform admin can change a cluster.")

@@ -103,8 +103,7 @@ def _receivers(user: Any) -> Offer:
 
 def _workers(user: Any) -> Offer:
     found = seen.visible_clusters(user).filter(state=Cluster.State.ACTIVE)
-    rows = found.exclude(role=Cluster.Role.MANAGER)
-    return {row.slug: (row.name, row) for row in rows}
+    return {row.slug: (row.name, row) for row in found.running_jobs()}
 
 
 OFFERS: Mapping[str, Callable[[Any], Offer]] = {

@@ -20,7 +20,6 @@ from budgets.models import Flavor, User
 from budgets.selectors.fleet.grid import FleetGrid
 from clusters import selectors as seen
 from clusters import services as enforcement
-from clusters.models import Cluster
 from portal.web.bars import percent
 from portal.web.forms import (
     ChoosingForm,
@@ -168,7 +167,7 @@ def windows(request: HttpRequest, user: User) -> HttpResponseBase:
 @page("GET", "POST", only_admins=ADMINS)
 def plan(request: HttpRequest, user: User) -> HttpResponseBase:
     """Plan a window: first what it means to whom, then it is saved."""
-    workers = seen.visible_clusters(user).exclude(role=Cluster.Role.MANAGER)
+    workers = seen.visible_clusters(user).running_jobs()
     chosen = {name: request.GET.get(name, "") for name in ("cluster", "flavor")}
     form = WindowForm(
         typed(request),

@@ -304,9 +304,7 @@ def flavor(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 @setup_page
 def capacity(request: HttpRequest, user: User) -> HttpResponseBase:
     """GPUs by cluster and flavor: what an admin states wins over what is measured."""
-    clusters = {
-        row.slug: (row.name, row.slug) for row in seen.cluster_rows(user) if row.role != "manager"
-    }
+    clusters = {row.slug: (row.name, row.slug) for row in seen.cluster_rows(user) if row.runs_jobs}
     names = seen.cluster_names()
     stated = Capacity.objects.select_related("flavor").order_by("cluster", "flavor", "-valid_from")
     measured = MeasuredCapacity.objects.select_related("flavor").order_by("cluster", "flavor")

@@ -59,6 +59,7 @@ VISION = PLATFORM | {"owner", "account_owner", "viewer"}
         ("POST", "clusters/hub/resolve", {"keep": "cluster", "reason": "r"}, {"admin": 422}),
         ("POST", "clusters/gpu-east/deregister", {"reason": "r"}, {"admin": 202}),
         ("POST", "clusters/hub/token", {}, {"admin": 422}),
+        ("POST", "clusters/hub/role", {"role": "single"}, {"admin": 422}),
         ("GET", "workspaces/acme-vision/now", None, dict.fromkeys(VISION, 200)),
         ("GET", "workloads/hub/uid-train-0", None, dict.fromkeys(VISION, 200)),
         ("GET", "workloads", None, dict.fromkeys(set(ROLES) - {"anonymous"}, 200)),
@@ -74,6 +75,25 @@ def test_every_role_gets_what_its_role_allows(clustered, method, path, body, wan
     is_hidden = method == "GET" and path != "clusters"
     others = 403 if is_listed and not is_hidden else 404
     assert found == {role: want.get(role, others) for role in ROLES} | {"anonymous": 401}
+
+
+def test_a_role_is_shown_before_it_is_changed_and_refused_with_the_way_out(clustered):
+    single = add_cluster("lab", role="single")
+    shown = clustered.send("admin", "POST", "clusters/gpu-east/role", {"role": "manager"})
+    assert shown.status_code == 422
+    assert "is a worker" in shown.json()["faults"][0]["message"]
+    Cluster.objects.filter(slug="hub").delete()
+    shown = clustered.send("admin", "POST", "clusters/lab/role", {"role": "manager_runs_jobs"})
+    assert shown.status_code == 200
+    [place] = [row for row in shown.json() if row["cluster"] == "lab"]
+    assert {"AdmissionCheck", "ClusterQueue", "LocalQueue"} <= {
+        row["kind"] for row in place["changes"]
+    }
+    wish = {"role": "manager", "reason": "grow"}
+    answer = clustered.send("admin", "PATCH", "clusters/lab/settings", wish)
+    assert answer.status_code == 422, "it does not answer"
+    single.refresh_from_db()
+    assert single.is_single
 
 
 def secrets_of_everybody() -> list[str]:

@@ -226,4 +226,7 @@ def test_a_registered_cluster_keeps_its_role_and_the_way_to_another_is_told(
         services.register_cluster(fleet.admin, slug="lab", role="single", **wish)
         with pytest.raises(Rejected) as rejected:
             services.register_cluster(fleet.admin, slug="hub", role="manager", **wish)
-    assert "to make a manager of the single Lab, de-register it first" in str(rejected.value)
+        with pytest.raises(Rejected) as other:
+            services.register_cluster(fleet.admin, slug="node", role="worker", **wish)
+    assert "To make a manager of Lab, change its role on its page" in str(rejected.value)
+    assert "to make a worker of the single Lab, de-register it first" in str(other.value)

@@ -17,7 +17,12 @@ def admin_client(plane: ControlPlane) -> KubeClient:
 
 def grant_rights(plane: ControlPlane, *, role: str, mode: str, workers: tuple[str, ...] = ()):
     """Apply what ``manage.py worker_rbac`` prints, as an admin would."""
-    documents = selectors.rights_documents(Cluster(role=role, mode=mode), workers=workers)
+    return grant_to(plane, Cluster(role=role, mode=mode), workers=workers)
+
+
+def grant_to(plane: ControlPlane, cluster: Cluster, *, workers: tuple[str, ...] = ()):
+    """Apply what the page of a cluster gives, as an admin would."""
+    documents = selectors.rights_documents(cluster, workers=workers)
     with admin_client(plane) as client:
         report = apply_documents(
             client, documents, options=WriteOptions(field_manager="kubectl", force=True)

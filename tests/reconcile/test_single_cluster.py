@@ -20,17 +20,19 @@ from clusters import selectors
 from clusters.devcluster.controllers import JobRunner
 from clusters.documents import labels
 from clusters.documents.conditions import condition, is_true
+from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.kube.pulse import Pulse
-from clusters.manifests.names import SPEND_CHECK
+from clusters.manifests.names import ADMISSION_CHECK, SPEND_CHECK
 from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post
 from clusters.manifests.wish import PolicyWish
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.admission.body import AdmissionBody
 from clusters.reconcile.context import Clients, ShiftContext, registered
+from clusters.services import change_role
 from clusters.vault import unseal
 from portal.rehearsal.world import gpu_job
 from tests.billing.conftest import active_card, price
@@ -41,7 +43,7 @@ from tests.controlplane.kwok_nodes import NodeShape
 from tests.controlplane.rest import ApiError
 from tests.policies.ground import apply_policies
 from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
-from tests.reconcile.real_clusters import admin_client, register_real
+from tests.reconcile.real_clusters import admin_client, grant_to, register_real
 from tests.reconcile.real_road import Road, hand_over_namespaces
 from tests.reconcile.spend_hand import SpendHand, granted, spend_hand, spent
 from tests.reconcile.usage_hand import UsageHand, ago, kueue_on, usage_hand
@@ -246,6 +248,41 @@ def test_a_job_for_another_cluster_holds_nothing_and_says_what_to_change(embedde
 
 @pytest.mark.controlplane
 @pytest.mark.parametrize("is_portal_mode", [True, False], ids=["portal", "kueue"])
+def test_policies_of_a_manager_that_runs_jobs_tell_its_two_queues_apart(
+    bare_cluster: ControlPlane, is_portal_mode: bool
+) -> None:
+    """A job for a worker is refused in ``default`` and taken in ``fleet``."""
+    post = Post(True, is_portal_mode, "grown", has_own_queue=True)
+    place = {"metadata": {"name": "grown-team", "labels": {labels.INSTALLATION: "grown"}}}
+    bare_cluster.rest.ensure("/api/v1/namespaces", {"kind": "Namespace", **place})
+    apply_policies(bare_cluster, policy_documents(PolicyWish(post)))
+
+    def answer(queue: str, *, is_dispatched: bool) -> str:
+        made = gpu_job(
+            "job", "grown-team", gpus=1, seconds=1, image="none", is_dispatched=is_dispatched
+        )
+        made["metadata"]["labels"][labels.QUEUE] = queue
+        try:
+            tenant.create("/apis/batch/v1/namespaces/grown-team/jobs?dryRun=All", made)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    tenant = bare_cluster.rest_as("alice")
+    want = "Jobs that go to a worker are submitted to queue fleet"
+    try:
+        eventually(
+            lambda: want in answer("default", is_dispatched=True),
+            why=lambda: answer("default", is_dispatched=True),
+        )
+        assert answer(FLEET_QUEUE, is_dispatched=True) == ""
+        assert answer("default", is_dispatched=False) == ""
+    finally:
+        tenant.close()
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize("is_portal_mode", [True, False], ids=["portal", "kueue"])
 def test_policies_of_a_cluster_of_its_own_refuse_a_job_for_another_one(
     bare_cluster: ControlPlane, is_portal_mode: bool
 ) -> None:
@@ -372,6 +409,44 @@ def test_a_hard_cap_holds_new_jobs_back_on_one_cluster(cluster: Lone) -> None:
     remove_spend_rule(fleet.owner, rule=rule, reason="test")
     cluster.spend.settle_now()
     cluster.until(lambda: cluster.runs("capped"))
+
+
+@pytest.mark.controlplane
+def test_a_real_kueue_runs_a_job_on_while_its_cluster_becomes_a_manager_and_one_again(
+    kueue: Lone, kueue_fleet: Fleet
+) -> None:
+    """Every object is accepted, and the admission of the job is the same one at the end."""
+    plane, queue = kueue_fleet.workers[0], dispatched_queue(VISION)
+    kueue.fleet.revise(kueue.fleet.vision, line("h100", 16, 16))
+    kueue.until(lambda: is_synced(kueue))
+    kueue.submit("across")
+    kueue.until(lambda: kueue.runs("across"))
+    admitted = condition(kueue.workload("across"), "Admitted")
+
+    def become(role: str, is_there: Callable[[], bool]) -> None:
+        row = Cluster.objects.get(slug=LAB)
+        made = change_role(kueue.fleet.admin, cluster=row, role=role, reason="test")
+        grant_to(plane, made)
+        with quota_hand(LAB) as hand:
+
+            def is_so() -> bool:
+                hand.sweep()
+                hand.settle(turns=5)
+                return is_there()
+
+            eventually(is_so, why=kueue.told)
+
+    def queues() -> set[str]:
+        return {row["metadata"]["name"] for row in kueue.user.list(r.CLUSTER_QUEUE).items}
+
+    become("manager_runs_jobs", lambda: queue in queues() and len(kinds_there(kueue)) == 1)
+    checks = kueue.user.get(r.CLUSTER_QUEUE, queue)["spec"]["admissionChecksStrategy"]
+    assert checks["admissionChecks"] == [{"name": ADMISSION_CHECK}]
+    kueue.submit("beside")
+    eventually(lambda: kueue.runs("beside"), why=kueue.told)
+    become("single", lambda: queue not in queues() and not kinds_there(kueue))
+    assert kueue.runs("across")
+    assert condition(kueue.workload("across"), "Admitted") == admitted
 
 
 @pytest.mark.embedded

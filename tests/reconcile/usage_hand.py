@@ -54,6 +54,8 @@ class Kueue:
 
     client: KubeClient
     namespace: str = "acme-vision"
+    queue: str = "default"
+    cluster_queue: str = ""
 
     def submit(self, name: str, *, gpus: int = 8, origin: str = "", job: str = "") -> str:
         """The uid of a new Workload of one pod set; with a job of that name, made before."""
@@ -70,7 +72,7 @@ class Kueue:
         document = {
             "metadata": metadata,
             "spec": {
-                "queueName": "default",
+                "queueName": self.queue,
                 "podSets": [{"name": "main", "count": 1, "template": template}],
             },
         }
@@ -88,7 +90,10 @@ class Kueue:
             "count": 1,
         }
         conditions = [condition("QuotaReserved", at), condition("Admitted", at)]
-        admission = {"clusterQueue": self.namespace, "podSetAssignments": [assignment]}
+        admission = {
+            "clusterQueue": self.cluster_queue or self.namespace,
+            "podSetAssignments": [assignment],
+        }
         self._status(name, {"conditions": conditions, "admission": admission})
 
     def reserve_on_manager(self, name: str, at: datetime, *, worker: str = "") -> None:
@@ -98,7 +103,10 @@ class Kueue:
             "resourceUsage": {GPU: "8"},
             "count": 1,
         }
-        admission = {"clusterQueue": self.namespace, "podSetAssignments": [assignment]}
+        admission = {
+            "clusterQueue": self.cluster_queue or self.namespace,
+            "podSetAssignments": [assignment],
+        }
         conditions = [condition("QuotaReserved", at)]
         status: dict[str, Any] = {"conditions": conditions, "admission": admission}
         if worker:

@@ -45,6 +45,22 @@ def test_its_page_offers_maintenance_and_nothing_of_multikueue(visitors: Visitor
     assert 'value="lab"' in offered
 
 
+def test_its_page_leads_to_another_role_and_says_what_that_changes(visitors: Visitors) -> None:
+    cluster("lab", "single")
+    assert "Change the role …" in visitors["admin"].get("/clusters/lab/").text
+    page = visitors["admin"].get("/clusters/lab/role/").text
+    assert "A manager that also runs jobs itself: what changes" in page
+    assert "AdmissionCheck <code>gpu-budget-portal</code>: is made" in page
+    cluster("hub", "manager")
+    page = visitors["admin"].get("/clusters/lab/role/").text
+    assert "A manager that also runs jobs itself: not possible now" in page
+    assert "Lab can stay a single cluster beside it" in page
+    typed = {"role": "manager_runs_jobs", "reason": "grow"}
+    answer = visitors["admin"].post("/clusters/lab/role/", typed)
+    assert answer.status_code == 422
+    assert "There is already a manager" in answer.text
+
+
 def test_capacity_of_it_can_be_stated_and_is_refused_where_the_flavor_stands_elsewhere(
     visitors: Visitors,
 ) -> None:

@@ -172,7 +172,9 @@ def _write(
 
 def _values(row: ledger.Interval, workspaces: dict[str, int], now: datetime) -> tuple[object, ...]:
     """Values of the natural key and of what may change, in the order of these names."""
-    workspace = workspaces.get(row.cluster_queue or row.namespace)
+    # A manager may have another queue for what it dispatches; whose it is says the namespace.
+    is_waiting = row.role is ledger.IntervalKind.MANAGER_WAIT
+    workspace = workspaces.get((not is_waiting and row.cluster_queue) or row.namespace)
     is_outside = row.role is ledger.IntervalKind.BILLABLE and workspace is None
     kind = ledger.IntervalKind.OUTSIDE if is_outside else row.role
     return (*_key(row), *_same(row), workspace, row.state.value, kind.value, now)

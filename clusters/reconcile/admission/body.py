@@ -304,8 +304,9 @@ class AdmissionBody(Controller[str]):
         now = self.context.now()
         # Which queues are active is only known once the engine has settled.
         self._engine.state.settle(now)
-        is_single = self.context.cluster.is_single
-        return Surroundings(self._engine, self.cache, now, is_single)
+        facts = self.context.cluster
+        own = bool(facts.own_queue)
+        return Surroundings(self._engine, self.cache, now, facts.is_single, own)
 
     def _job_of(self, key: str, workload: Document | None) -> Document | None:
         job = job_of(workload, self.cache.jobs_for(key))

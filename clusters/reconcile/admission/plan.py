@@ -15,6 +15,7 @@ from typing import Any
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, is_true
 from clusters.documents.keys import Document, annotations_of, key_of, labels_of
+from clusters.documents.queues import FLEET_QUEUE
 from clusters.jobs.batch import slice_of
 from clusters.jobs.kind import Priority
 from clusters.jobs.marking import StartRefused
@@ -58,12 +59,14 @@ class Surroundings:
         cache: Of the cluster.
         now: Current time.
         is_single: Nothing is dispatched from here: jobs run here or nowhere.
+        has_own_queue: Jobs are dispatched from queue ``fleet`` alone.
     """
 
     engine: Engine
     cache: JobCache
     now: datetime
     is_single: bool = False
+    has_own_queue: bool = False
 
     @property
     def is_fine(self) -> bool:
@@ -134,7 +137,8 @@ def _without_workload(job: Document, around: Surroundings) -> Write | None:
 def _left_alone(job: Document, around: Surroundings) -> str:
     """Why a job would hold quota and never run, a sentence; empty when somebody runs it."""
     kind = kind_of(job)
-    if not around.is_single or not kind.is_left_to_dispatch(job):
+    runs_here = around.is_single or (around.has_own_queue and queue_of(job) != FLEET_QUEUE)
+    if not runs_here or not kind.is_left_to_dispatch(job):
         return ""
     return _LEFT_ALONE.format(
         path=kind.managed_by, value=labels.MULTIKUEUE, kind=kind.resource.kind

@@ -85,9 +85,15 @@ class QuotaBody(Controller[Key]):
     def watched(self) -> Iterable[Watched]:
         """Objects of other owners, too: a taken name must be known before it is written."""
         facts = self.context.cluster
-        kinds = resources_of(is_manager=facts.is_manager, is_single=facts.is_single)
-        # Rights that were given before there were topologies do not have them.
-        return [Watched(kind, is_optional=kind == r.TOPOLOGY, keep=whole) for kind in kinds]
+        kinds = resources_of(
+            is_manager=facts.is_manager, is_single=facts.is_single, own_queue=facts.own_queue
+        )
+        # Rights that were given before there were topologies do not have them; those of a single
+        # cluster need nothing of what connects workers.
+        lacking = {r.TOPOLOGY}
+        if facts.is_single:
+            lacking |= {r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG}
+        return [Watched(kind, is_optional=kind in lacking, keep=whole) for kind in kinds]
 
     def keys_of(self, seen: Seen) -> Iterable[Key]:
         """The object's own key, if what quota sync looks at changed."""

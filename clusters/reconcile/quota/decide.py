@@ -16,6 +16,7 @@ from clusters.documents import labels
 from clusters.documents.conditions import condition
 from clusters.documents.keys import labels_of
 from clusters.documents.numbers import whole_number
+from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.kube import resources as r
 from clusters.manifests import diff, names
 from clusters.manifests.diff import FieldChange
@@ -34,9 +35,14 @@ QUOTA_RESOURCES = (
 MULTIKUEUE_RESOURCES = (r.MULTIKUEUE_CLUSTER, r.MULTIKUEUE_CONFIG, r.ADMISSION_CHECK)
 
 
-def resources_of(*, is_manager: bool, is_single: bool) -> tuple[r.Resource, ...]:
-    """Kinds of objects that quota sync keeps on a cluster, in the order of application."""
-    if is_manager:
+def resources_of(
+    *, is_manager: bool, is_single: bool, own_queue: str = ""
+) -> tuple[r.Resource, ...]:
+    """Kinds of objects that quota sync keeps on a cluster, in the order of application.
+
+    A single cluster that was a manager keeps nothing of MultiKueue, but has to take it away.
+    """
+    if is_manager or own_queue:
         return (*QUOTA_RESOURCES, *MULTIKUEUE_RESOURCES)
     return (*QUOTA_RESOURCES, *((r.ADMISSION_CHECK,) if is_single else ()))
 
@@ -45,6 +51,7 @@ RESOURCES = {
     resource.kind: resource for resource in (*QUOTA_RESOURCES, *MULTIKUEUE_RESOURCES, r.SECRET)
 }
 DRAINED = {"stopPolicy": "HoldAndDrain"}
+_QUEUES = (LOCAL_QUEUE, FLEET_QUEUE)
 
 
 class Step(StrEnum):
@@ -169,8 +176,9 @@ def decide_unwanted(
         return Decision(key, step, live, owner, message=message)
 
     if key.kind == "Namespace" and is_leaving:
-        queue = cache.get(r.LOCAL_QUEUE, f"{key.name}/{LOCAL_QUEUE}")
-        if queue is not None and is_of(queue, labels_of(live).get(labels.INSTALLATION, "")):
+        installation = labels_of(live).get(labels.INSTALLATION, "")
+        queues = (cache.get(r.LOCAL_QUEUE, f"{key.name}/{name}") for name in _QUEUES)
+        if any(queue is not None and is_of(queue, installation) for queue in queues):
             # The generated policies let the portal write in namespaces with its labels alone.
             return decision(Step.WAIT, "It keeps the portal's labels until its queue is gone.")
         return decision(Step.RELEASE, "It stays, without the portal's labels.")
@@ -270,7 +278,8 @@ def _leaving_queue(key: Key, live: Document, owner: Ownership, held: Mapping[str
 def _users_of(key: Key, cache: Cache) -> Iterator[Key]:
     """Objects that refer to this one, whoever owns them."""
     if key.kind == "LocalQueue":
-        queue = cache.get(r.CLUSTER_QUEUE, key.namespace)
+        named = dispatched_queue if key.name == FLEET_QUEUE else str
+        queue = cache.get(r.CLUSTER_QUEUE, named(key.namespace))
         if queue is not None and reserving(queue):
             yield key_of(queue)
         return

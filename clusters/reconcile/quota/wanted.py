@@ -10,17 +10,12 @@ from django.db.models import Count, IntegerField, Model, Subquery, Sum, Value
 
 from budgets import selectors
 from budgets.models import Account, Budget, Flavor, Pool, Topology
-from budgets.plan import QuotaPlan, plan_quota
 from clusters.manifests.names import Document, Key, key_of
-from clusters.manifests.translate import Site, render
+from clusters.manifests.translate import Site
 from clusters.models import Cluster, MaintenanceWindow
 from clusters.reconcile.context import ClusterFacts
-from clusters.selectors.places import (
-    active_workers,
-    flavors_elsewhere,
-    place_of,
-    site_of,
-)
+from clusters.selectors.carried import standing_of
+from clusters.selectors.places import active_workers, homes_of, site_of
 
 Fingerprint = tuple[Any, ...]
 SUBJECTS: dict[str, tuple[type[Model], str]] = {
@@ -79,21 +74,14 @@ def _total(model: type[Model], aggregate: Sum | Count) -> Subquery:
 
 def wanted_on(facts: ClusterFacts) -> Wanted:
     """Everything that a cluster shall carry: nothing while it is drained for its removal."""
-    place = place_of(
-        facts.slug,
-        is_manager=facts.is_manager,
-        is_single=facts.is_single,
-        workers=active_workers() if facts.is_manager else (),
-        elsewhere=flavors_elsewhere(Cluster.objects.active().only("slug", "role")).get(
-            facts.slug, ()
-        ),
-    )
     known = known_generations(facts)
     if facts.state != Cluster.State.ACTIVE:
         return Wanted({}, known, ())
-    plan: QuotaPlan = plan_quota(selectors.promises_in_force(), place)
-    documents = render(plan, site=site_for(facts))
-    return Wanted({key_of(document): document for document in documents}, known, place.workers)
+    workers = active_workers() if facts.is_manager else ()
+    homes = homes_of(Cluster.objects.active().only("slug", "role", "own_queue"))
+    standing = standing_of(facts, workers=workers, homes=homes)
+    documents = standing.documents(selectors.promises_in_force())
+    return Wanted({key_of(document): document for document in documents}, known, workers)
 
 
 def site_for(facts: ClusterFacts) -> Site:

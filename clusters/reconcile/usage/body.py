@@ -106,7 +106,7 @@ class UsageBody(Controller[str]):
         """
         name = f"{self.cluster}-usage-measure"
         counting = threading.Thread(target=self.counting.run, name=name, daemon=True)
-        if not self.context.cluster.is_manager:
+        if self.context.cluster.runs_jobs:
             counting.start()
         try:
             super().run()

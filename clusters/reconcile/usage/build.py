@@ -23,6 +23,7 @@ from budgets.services import store_intervals
 from budgets.services.usage.batches import uncollected
 from budgets.services.usage.rows import among, write_rows
 from budgets.units import ClusterName, WorkloadUid
+from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.kueue.multikueue.settings import origin_of
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.usage.reading import EventReader, Place
@@ -71,15 +72,17 @@ def build(source: Source, uids: Collection[str]) -> Built:
         3. only then are the events read, and states and intervals are written from them.
     """
     wanted = sorted(set(uids))
-    clusters = list(Cluster.objects.only("slug", "role", "state", "mode", "kueue_configuration"))
-    alone = frozenset(row.slug for row in clusters if row.is_single)
+    clusters = list(
+        Cluster.objects.only("slug", "role", "own_queue", "state", "mode", "kueue_configuration")
+    )
+    alone = frozenset(row.slug for row in clusters if row.is_single or row.own_queue)
     reader = EventReader(source.gpu_resources, alone=alone)
     origins = _origins(clusters)
     made = _make_states(source, wanted, reader, origins)
     with transaction.atomic():
         family = _locked_family(source.cluster_id, wanted, {row.pk: row.slug for row in clusters})
         histories = reader.all_of(family)
-        manager = _manager(clusters)
+        managers = _managers_of(histories, clusters)
         own = {
             uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
         }
@@ -91,9 +94,9 @@ def build(source: Source, uids: Collection[str]) -> Built:
                 if not made.stands(history, written_at=family[source.slug, uid])
             },
             origins,
-            owned={_key(rows) for (slug, _), rows in histories.items() if slug == manager},
+            owned={_key(rows) for place, rows in histories.items() if place[0] == managers[place]},
         )
-        problems = _write_intervals(family, histories, manager, origins)
+        problems = _write_intervals(family, histories, managers, origins)
     # Whoever else is in the family was read too, but its states were not written here.
     unread = (
         ledger.Problem(ClusterName(slug), WorkloadUid(uid), ledger.ProblemCode.BAD_DOCUMENT, words)
@@ -238,19 +241,57 @@ def _write_states(
 def _write_intervals(
     places: Collection[Place],
     histories: Mapping[Place, Sequence[Recorded]],
-    manager: ClusterName | None,
+    managers: Mapping[Place, ClusterName | None],
     origins: Collection[str],
 ) -> tuple[ledger.Problem, ...]:
     if not places:
         return ()
-    history = ledger.intervals(
-        [event.seen for history in histories.values() for event in history],
-        manager=manager,
-        origins=origins,
-        clock=clock_settings(),
+    clock = clock_settings()
+    groups: dict[ClusterName | None, list[ledger.WorkloadEvent]] = {}
+    for place, rows in histories.items():
+        groups.setdefault(managers[place], []).extend(event.seen for event in rows)
+    parts = [
+        ledger.intervals(events, manager=manager, origins=origins, clock=clock)
+        for manager, events in groups.items()
+    ]
+    store_intervals(
+        [row for part in parts for row in part.intervals],
+        workloads=places,
+        pending=[row for part in parts for row in part.pending],
     )
-    store_intervals(history.intervals, workloads=places, pending=history.pending)
-    return history.problems
+    return tuple(problem for part in parts for problem in part.problems)
+
+
+def _managers_of(
+    histories: Mapping[Place, Sequence[Recorded]],
+    clusters: Collection[Cluster],
+) -> dict[Place, ClusterName | None]:
+    """Workload → the manager that dispatched it, or would; None where it runs by itself.
+
+    On a cluster that runs jobs itself and dispatches others, each Workload tells it, not the
+    cluster's role, which may be another one by now.
+    """
+    grown = {row.slug for row in clusters if row.own_queue}
+    manager = _manager(clusters)
+    sent = {
+        _key(rows): ClusterName(slug)
+        for (slug, _), rows in histories.items()
+        if slug in grown and _is_for_workers(rows)
+    }
+    return {
+        place: None
+        if place[0] in grown and not _is_for_workers(rows)
+        else sent.get(_key(rows), manager)
+        for place, rows in histories.items()
+    }
+
+
+def _is_for_workers(history: Sequence[Recorded]) -> bool:
+    """Whether its quota is, or was, of the queue for workers; before it has any, its queue is."""
+    reserved = {event.facts.cluster_queue for event in history} - {""}
+    if reserved:
+        return dispatched_queue(history[0].facts.namespace) in reserved
+    return history[-1].facts.queue == FLEET_QUEUE
 
 
 def _key(history: Sequence[Recorded]) -> tuple[str, str]:
@@ -260,7 +301,7 @@ def _key(history: Sequence[Recorded]) -> tuple[str, str]:
 
 def _origins(clusters: Collection[Cluster]) -> frozenset[str]:
     """Marks of the copies that managers of this fleet make or made."""
-    return frozenset(mark_of(row) for row in clusters if row.is_manager)
+    return frozenset(mark_of(row) for row in clusters if row.is_manager or row.own_queue)
 
 
 def mark_of(manager: Cluster) -> str:
@@ -272,6 +313,6 @@ def mark_of(manager: Cluster) -> str:
 
 def _manager(clusters: Collection[Cluster]) -> ClusterName | None:
     """The manager in office, or the last one: its history must not change when it is removed."""
-    managers = [row for row in clusters if row.role == Cluster.Role.MANAGER]
-    managers.sort(key=lambda row: (row.state == Cluster.State.REMOVED, -row.pk))
+    managers = [row for row in clusters if row.is_manager or row.own_queue]
+    managers.sort(key=lambda row: (not row.is_manager, row.state == Cluster.State.REMOVED, -row.pk))
     return ClusterName(managers[0].slug) if managers else None

@@ -20,6 +20,7 @@ from budgets.metering import QueueSample
 from budgets.models import Flavor, Workspace
 from budgets.services import HeldNow, record_measured_capacity
 from budgets.services.usage.reconciliation import QueueSight, QueueWatch, note_skew
+from clusters.documents.queues import is_for_workers
 from clusters.errors import ClusterError, Forbidden, Refusal, Terminal, Unreachable
 from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
@@ -130,7 +131,7 @@ class Counting:
         with contextlib.suppress(Forbidden):
             pods = _current(self._watches.of(POD), late_s=PODS_LATE_S)
         # GPUs count in the fleet where their flavor stands.
-        clusters = Cluster.objects.active().only("slug", "role")
+        clusters = Cluster.objects.active().only("slug", "role", "own_queue")
         elsewhere = flavors_elsewhere(clusters).get(self._slug, frozenset())
         flavors = [
             FlavorNodes(row.slug, row.resource_name, row.node_labels)
@@ -228,6 +229,8 @@ def queue_sights(
         at: When they were listed.
     """
     for document in documents:
+        if is_for_workers(document["metadata"]["name"]):
+            continue  # what it holds is used on workers, and compared there
         status = document.get("status") or {}
         nominal = _nominal(document)
         for slug, (resource, start) in flavors.items():

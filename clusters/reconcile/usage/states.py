@@ -12,7 +12,8 @@ from msgspec.json import Decoder
 from budgets.intervals import WorkloadEvent as LedgerEvent
 from budgets.intervals import WorkloadFacts, lives
 from clusters.documents.keys import version_number
-from clusters.models import WorkloadEvent, WorkloadState
+from clusters.documents.queues import FLEET_QUEUE
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
 
 Phase = WorkloadState.Phase
 Type = WorkloadEvent.Type
@@ -163,6 +164,8 @@ def held_on(cluster_id: int, *, phases: Collection[Phase] = HOLDING) -> dict[str
     """
     found: dict[str, int] = {}
     rows = WorkloadState.objects.filter(cluster_id=cluster_id, phase__in=phases)
+    # A manager that runs jobs itself has none of the GPUs of those that it dispatched.
+    rows = rows.exclude(cluster__role=Cluster.Role.MANAGER, queue=FLEET_QUEUE)
     for gpus in rows.values_list("gpus", flat=True):
         for flavor, count in gpus.items():
             found[flavor] = found.get(flavor, 0) + count
