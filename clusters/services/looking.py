@@ -112,7 +112,7 @@ def _cut(sentences: Iterable[str]) -> str:
 def _sentences(namespace: str, name: str, names: Names) -> list[str]:
     """What the clusters show, first where the job was submitted, then where it is to run."""
     known = Cluster.objects.active()
-    submitted = _asked(known.taking_jobs(), _Job(namespace, name))
+    submitted = _asked(known.taking_jobs(), Sought(namespace, name))
     having = [look for look in submitted if look.objects is not None and look.has_job]
     told = [text for look in having or submitted if (text := look.sentence(names))]
     manager = next((look for look in having if look.cluster.is_manager), None)
@@ -125,12 +125,12 @@ def _sentences(namespace: str, name: str, names: Names) -> list[str]:
     offered = [status["clusterName"]] if status.get("clusterName") else None
     offered = offered or status.get("nominatedClusterNames")
     workers = known.workers().filter(slug__in=offered) if offered else known.workers()
-    there = _Job(namespace, name, manager.objects.kind, workload, manager.objects.job)
+    there = Sought(namespace, name, manager.objects.kind, workload, manager.objects.job)
     return [*told, *(text for look in _asked(workers, there) if (text := look.sentence(names)))]
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Sought:
     """Which job; of one on a worker also what the manager has of it."""
 
     namespace: str
@@ -165,18 +165,18 @@ class _Look:
         return found.sentence if found is not None else ""
 
 
-def _asked(clusters: Iterable[Cluster], job: _Job) -> list[_Look]:
+def _asked(clusters: Iterable[Cluster], job: Sought) -> list[_Look]:
     """Each cluster in a thread of its own, which touches no database; one fault is one's own."""
     rows = list(clusters)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
         return list(pool.map(lambda cluster: _look(cluster, job), rows))
 
 
-def _look(cluster: Cluster, job: _Job) -> _Look:
+def _look(cluster: Cluster, job: Sought) -> _Look:
     try:
         text, share = unseal(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
         with KubeClient.from_kubeconfig(text, read_timeout_s=TIMEOUT_S, share=share) as client:
-            return _Look(cluster, read_objects(client, objects_of(cluster, job), job))
+            return _Look(cluster, read_objects(client, _known_of(cluster, job), job))
     except ClusterError as error:
         return _Look(cluster, problem=f"{error.reason}: {error.message}"[:200])
     except Exception:  # whatever one cluster shows, the next is asked
@@ -184,7 +184,7 @@ def _look(cluster: Cluster, job: _Job) -> _Look:
         return _Look(cluster, problem="an object of it cannot be read")
 
 
-def objects_of(cluster: Cluster, job: _Job) -> Objects:
+def _known_of(cluster: Cluster, job: Sought) -> Objects:
     """What is known of a job before its cluster is asked."""
     return Objects(
         cluster=cluster.slug,
@@ -197,28 +197,28 @@ def objects_of(cluster: Cluster, job: _Job) -> Objects:
     )
 
 
-def read_objects(client: KubeClient, known: Objects, job: _Job) -> Objects:
+def read_objects(client: KubeClient, known: Objects, job: Sought) -> Objects:
     """Read what the rules look at: some 25 requests at most, each of a bounded answer.
 
     Raises:
         ClusterError: The cluster does not answer, or does not let the portal read.
     """
     reader = _Reader(client, known.namespace)
-    found = replace(known, space=reader.get(r.NAMESPACE, known.namespace))
+    found = replace(known, space=reader.one(r.NAMESPACE, known.namespace))
     if found.space is None:
         return found
     found = reader.with_job(found, job)
-    found = replace(found, local_queues=reader.list(r.LOCAL_QUEUE))
+    found = replace(found, local_queues=reader.all_of(r.LOCAL_QUEUE))
     leads_to = str(((found.local_queue() or {}).get("spec") or {}).get("clusterQueue") or "")
     if leads_to:
-        found = replace(found, cluster_queue=reader.get(r.CLUSTER_QUEUE, leads_to))
+        found = replace(found, cluster_queue=reader.one(r.CLUSTER_QUEUE, leads_to))
     if found.role == Cluster.Role.MANAGER:
-        found = replace(found, connections=reader.list(r.MULTIKUEUE_CLUSTER))
+        found = replace(found, connections=reader.all_of(r.MULTIKUEUE_CLUSTER))
     elif found.workload is not None and is_true(found.workload, "Admitted"):
         found = reader.with_pods(found)
     elif found.role == Cluster.Role.WORKER:
         asked = found.workload or job.workload
-        found = replace(found, quotas=reader.list(RESOURCE_QUOTA), asked=asked)
+        found = replace(found, quotas=reader.all_of(RESOURCE_QUOTA), asked=asked)
     return reader.with_events(found)
 
 
@@ -230,7 +230,7 @@ class _Reader:
     namespace: str
     unseen: set[str] = field(default_factory=set)
 
-    def get(self, resource: Resource, name: str) -> Document | None:
+    def one(self, resource: Resource, name: str) -> Document | None:
         """One object; None where it is not there or may not be read."""
         namespace = self.namespace if resource.namespaced else None
         try:
@@ -238,17 +238,23 @@ class _Reader:
         except NotFound:
             return None
         except Forbidden:
+            if _is_needed(resource):
+                raise
             self.unseen.add(resource.plural)
             return None
 
-    def list(self, resource: Resource, *, labels: str = "", fields: str = "") -> list[Document]:
+    def all_of(
+        self, resource: Resource, *, labels: str = "", fields: str = ""
+    ) -> Sequence[Document]:
         """Objects of the namespace, or all of a kind that has none."""
         namespace = self.namespace if resource.namespaced else None
         try:
-            return list(self.client.list(resource, Selection(namespace, labels, fields)).items)
+            return self.client.list(resource, Selection(namespace, labels, fields)).items
         except NotFound:
             return []
         except Forbidden:
+            if _is_needed(resource):
+                raise
             self.unseen.add(resource.plural)
             return []
 
@@ -262,14 +268,14 @@ class _Reader:
             self.unseen.add(resource.plural)
         return True
 
-    def with_job(self, found: Objects, job: _Job) -> Objects:
+    def with_job(self, found: Objects, job: Sought) -> Objects:
         """With the job, of whichever kind it is, and its Workload."""
         if found.role == Cluster.Role.WORKER and job.workload is not None and job.kind is not None:
             metadata = job.workload["metadata"]
             return replace(
                 found,
-                job=self.get(job.kind.resource, found.name),
-                workload=self.get(r.WORKLOAD, metadata["name"]),
+                job=self.one(job.kind.resource, found.name),
+                workload=self.one(r.WORKLOAD, metadata["name"]),
                 queue=str((job.workload.get("spec") or {}).get("queueName") or ""),
                 is_served=self.serves(job.kind.resource),
             )
@@ -282,31 +288,31 @@ class _Reader:
 
     def _job(self, found: Objects) -> tuple[JobKind | None, Document | None, Sequence[Document]]:
         for kind in KINDS.values():
-            document = self.get(kind.resource, found.name)
+            document = self.one(kind.resource, found.name)
             if document is not None:
                 return kind, document, ()
-        group = self.list(r.POD, labels=f"{labels.POD_GROUP}={found.name}")[:MOST_PODS]
+        group = self.all_of(r.POD, labels=f"{labels.POD_GROUP}={found.name}")[:MOST_PODS]
         return (_POD_GROUP, group[0], group) if group else (None, None, ())
 
     def _workload(self, kind: JobKind | None, job: Document | None, name: str) -> Document | None:
         if kind is None or job is None:
-            return self.get(r.WORKLOAD, name)
+            return self.one(r.WORKLOAD, name)
         for each in kind.workload_names(kind.gathered([dict(job)]) or job):
-            if (workload := self.get(r.WORKLOAD, each)) is not None:
+            if (workload := self.one(r.WORKLOAD, each)) is not None:
                 return workload
-        made = self.list(r.WORKLOAD, labels=f"{labels.JOB_UID}={uid_of(job)}")
+        made = self.all_of(r.WORKLOAD, labels=f"{labels.JOB_UID}={uid_of(job)}")
         return made[0] if made else None
 
     def with_pods(self, found: Objects) -> Objects:
         """With the pods of the job that have not started, and the nodes that they were given."""
         uids = {uid_of(each) for each in (found.job, *found.group) if each is not None}
-        waiting = self.list(r.POD, fields="status.phase=Pending")
+        waiting = self.all_of(r.POD, fields="status.phase=Pending")
         pods = [pod for pod in waiting if _is_of(pod, found.name, uids)][:MOST_PODS]
         given = dict.fromkeys(
             str(name) for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))
         )
         names = list(given)[:MOST_NODES]
-        nodes = {name: self.get(r.NODE, name) for name in names}
+        nodes = {name: self.one(r.NODE, name) for name in names}
         if r.NODE.plural in self.unseen:
             nodes = {}
         return replace(found, pods=pods, nodes=nodes)
@@ -317,11 +323,16 @@ class _Reader:
         events = [
             event
             for name in about
-            for event in self.list(r.EVENT, fields=f"involvedObject.name={name}")
+            for event in self.all_of(r.EVENT, fields=f"involvedObject.name={name}")
             if event.get("type") == "Warning"
         ]
         newest = sorted(events, key=_event_at, reverse=True)[:MOST_EVENTS]
         return replace(found, events=newest, sees_events=r.EVENT.plural not in self.unseen)
+
+
+def _is_needed(resource: Resource) -> bool:
+    """Whether nothing can be said of a cluster where the portal may not read a kind."""
+    return resource == r.NAMESPACE or resource.group == r.KUEUE_GROUP
 
 
 def _is_of(pod: Document, job: str, uids: set[str]) -> bool:
