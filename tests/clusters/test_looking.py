@@ -22,7 +22,7 @@ from tests.reconcile.fleet_rows import dev_server, register
 from tests.resources import resource_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.embedded]
-NS = "acme-vision"
+NS, GPU = "acme-vision", "nvidia.com/gpu"
 STATUS = WriteOptions(subresource="status")
 NO_LABEL = (
     "The Job train has no label kueue.x-k8s.io/queue-name, so Kueue leaves it alone. Give it the "
@@ -87,7 +87,9 @@ def workload(client: KubeClient, *conditions: dict[str, Any]) -> dict[str, Any]:
         "Workload", "job-train", {"queueName": "default", "podSets": [pod_set]}, NS
     )
     found["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": owner["metadata"]["uid"]}
-    return {**found, "status": {"conditions": list(conditions)}}
+    given = {"name": "main", "count": 1, "flavors": {GPU: "h100"}, "resourceUsage": {GPU: "8"}}
+    admission = {"clusterQueue": NS, "podSetAssignments": [given]}
+    return {**found, "status": {"admission": admission, "conditions": list(conditions)}}
 
 
 def test_a_job_without_a_queue_name_is_found_by_its_name(two: Two):
