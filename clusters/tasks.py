@@ -107,6 +107,12 @@ def measure_maintenance() -> int:
     return services.measure_maintenance()
 
 
+@shared_task(name="clusters.tasks.look_at_job", expires=60, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
+def look_at_job(operation_id: str) -> str:
+    """Read the objects of one job on its clusters and say what is wrong with them."""
+    return services.look_at_job(operation_id)
+
+
 @shared_task(name="clusters.tasks.run_preflight", time_limit=300)  # type: ignore[untyped-decorator]  # celery has no types
 def run_preflight(slug: str, operation_id: str | None = None) -> int:
     """Examine one cluster and store the table; returns the number of rows."""

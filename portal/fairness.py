@@ -31,7 +31,7 @@ MOST: Final[Mapping[str, tuple[int, str]]] = {
     PREVIEW: (240, "previews"),
     EXPORT: (60, "files"),
     UPLOAD: (60, "uploads"),
-    CHECK: (30, "checks of clusters"),
+    CHECK: (30, "checks of clusters and jobs"),
 }
 """Of each kind so many a minute, and what they are called."""
 _READ: Final = ("GET", "HEAD")
@@ -57,7 +57,7 @@ _COSTLY: Final[Mapping[str, Mapping[str, str]]] = {
         "api:cluster-inspection api:cluster-kubeconfig api:cluster-switch "
         "api:rate-card-list api:flavor-spot-prices",
     },
-    CHECK: {"POST": "cluster_preflight api:cluster-preflight"},
+    CHECK: {"POST": "cluster_preflight job_look api:cluster-preflight api:workspace-looks"},
 }
 """Kind → method → names of addresses. POST stands for whatever is no reading, FILE for a reading
 whose query asks for a format."""

@@ -78,6 +78,36 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
             r"Admission is gated by: (\S+)",
             "its own admission gate {0} holds it back until the gate is removed",
         ),
+        (
+            r"namespace doesn't match ClusterQueue selector",
+            "its ClusterQueue does not take jobs of its namespace (namespaceSelector)",
+        ),
+        (
+            r"didn't satisfy LimitRange constraints: (.+)",
+            "it asks for more or less than a LimitRange of its namespace allows: {0}",
+        ),
+        (
+            r"exceeded quota: (\S+), requested: (.+?), used: (.+?), limited: (\S+)",
+            "the ResourceQuota {0} of its namespace has no room (asked for {1}, used {2}, allowed "
+            "{3})",
+        ),
+        (
+            r'violates PodSecurity "([^"]+)": (.+)',
+            "its pods break the pod security standard {0} of its namespace: {1}",
+        ),
+        (
+            r'admission webhook "([^"]+)" denied the request: (.+)',
+            "the admission webhook {0} refuses it: {1}",
+        ),
+        (
+            r"ValidatingAdmissionPolicy '([^']+)' .*denied request: (.+)",
+            "the policy {0} refuses it: {1}",
+        ),
+        (r'namespaces? "([^"]+)" not found', "there is no namespace {0}"),
+        (
+            r'no matches for kind "([^"]+)"',
+            "the cluster does not serve the kind {0}, because its CRD is not installed",
+        ),
         (r"resource (\S+) unavailable in ClusterQueue", "its budget has no quota for {0}"),
         (
             r"^ExceedsMaxQuota|insufficient quota",

@@ -87,6 +87,8 @@ def _reading_rules() -> Iterator[Rule]:
     yield _hint("", ("pods",), ("list", "watch"), "GPUs in use on nodes")
     noted = ("workloadpriorityclasses", "admissionchecks")
     yield _hint(_KUEUE, noted, _READ, "explaining decisions")
+    why = "why pods are refused or do not start"
+    yield _hint("", ("events", "resourcequotas"), ("list",), why)
     yield _hint("", ("limitranges",), _READ, "requests that they default")
     yield _hint("node.k8s.io", ("runtimeclasses",), _READ, "the overhead of pods")
 

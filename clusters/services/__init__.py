@@ -15,6 +15,7 @@ from clusters.services.inspection import (
     inspect_kubeconfig,
     kubeconfig_from_file,
 )
+from clusters.services.looking import look_at_job, start_look
 from clusters.services.maintenance import (
     advance_maintenance,
     end_maintenance,
@@ -56,6 +57,7 @@ from clusters.services.what_if import (
     ask_add,
     ask_drain,
     ask_raise,
+    ask_weigh,
     raised_draft,
     replies_to,
     verdict_of,

@@ -1,4 +1,4 @@
-"""What-if in the portal's words: a budget raised, nodes added, a worker drained.
+"""What-if in the portal's words: a budget raised or weighed, nodes added, a worker drained.
 
 Turns the wish into the documents that it would become on each cluster, the same way as saving it
 would, and asks each cluster's engine about them. Nothing is saved and nothing is promised.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final, TypeVar
 from uuid import UUID
+
+from django.core.exceptions import ValidationError
 
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import Account, Flavor, Pool, User, Workspace
@@ -179,6 +182,34 @@ def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
     return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
 
 
+def ask_weigh(actor: User | None, *, workspace: Workspace, weight: Decimal) -> Asked:
+    """Ask what another weight of fair sharing would lead to: who would start, who be preempted.
+
+    Weights count on clusters whose Configuration has fair sharing; elsewhere nothing starts by it.
+
+    Args:
+        actor: An admin; None for a command on the server.
+        workspace: One that the actor may see.
+        weight: 0 or more; see :func:`budgets.services.weigh_workspace`.
+
+    Raises:
+        NotAllowed: The actor is no admin.
+        Rejected: The weight is none, or is the one in force.
+    """
+    _require_admin(actor, "Only a platform admin can ask about weights.")
+    try:
+        Workspace._meta.get_field("fair_weight").clean(weight, workspace)
+    except ValidationError as error:
+        words = f"{weight} is no weight: {' '.join(error.messages)}"
+        raise Rejected.because("weight", "invalid", words) from error
+    before = promises_in_force(accounts=[workspace.account.slug])
+    weighed = tuple(
+        replace(row, fair_weight=weight) if row.namespace == workspace.namespace else row
+        for row in before.workspaces
+    )
+    return _ask(actor, changed_quota(before, replace(before, workspaces=weighed)), field="weight")
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What all clusters together answered.
@@ -285,10 +316,12 @@ def _changed(line: Line, by: int) -> Line:
     return Line(line.flavor, committed, line.ceiling + moved, min(lendable, committed))
 
 
-def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Asked:
+def _ask(
+    actor: User | None, documents: Mapping[str, Sequence[Document]], *, field: str = "by"
+) -> Asked:
     if not documents:
         words = "This changes no quota on any cluster, so nothing would happen."
-        raise Rejected.because("by", "no_change", words)
+        raise Rejected.because(field, "no_change", words)
     clusters = Cluster.objects.in_bulk(list(documents), field_name="slug")
     now = utc_now()
     return Asked(
@@ -304,9 +337,12 @@ def _ask(actor: User | None, documents: Mapping[str, Sequence[Document]]) -> Ask
     )
 
 
-def _require_admin(actor: User | None) -> None:
+def _require_admin(
+    actor: User | None,
+    words: str = "Only a platform admin can ask about nodes and clusters.",
+) -> None:
     if actor is not None and not roles_of(actor).is_admin:
-        raise NotAllowed("Only a platform admin can ask about nodes and clusters.")
+        raise NotAllowed(words)
 
 
 def _require_number(by: int, *, may_be_negative: bool = False) -> None:

@@ -22,6 +22,7 @@ from clusters.forecasting import StartForecast
 from clusters.selectors.differences import DifferenceRow, ShadowReport, Side
 from clusters.selectors.explained import PlaceWhy, WhyPending
 from clusters.services import ShownReply
+from portal.api.access import OperationSerializer
 from portal.api.clusters import cluster_field
 from portal.api.shapes import (
     NamedField,
@@ -32,6 +33,7 @@ from portal.api.shapes import (
     workspace_field,
 )
 from portal.api.views import ASKED, Noun, View, actor, admin, answers, deed
+from portal.bounds import WEIGHT
 
 
 class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
@@ -100,17 +102,23 @@ class WhatIfInput(Strict):
         "raise": ("workspace", "flavor", "by"),
         "add": ("cluster", "flavor", "by"),
         "drain": ("cluster",),
+        "weigh": ("workspace", "weight"),
     }
     ONLY_ADDED: ClassVar[tuple[str, ...]] = ("account", "pool")
 
-    change = serializers.ChoiceField(["raise", "add", "drain"])
-    workspace = workspace_field(max_length=None, required=False, help_text="Namespace; for raise.")
+    change = serializers.ChoiceField(["raise", "add", "drain", "weigh"])
+    workspace = workspace_field(
+        max_length=None, required=False, help_text="Namespace; for raise and weigh."
+    )
     cluster = cluster_field(
         max_length=None, required=False, help_text="A worker; for add and drain."
     )
     flavor = flavor_field(max_length=None, required=False)
     by = serializers.IntegerField(
         required=False, help_text="Whole GPUs, not 0; raise also takes negative numbers."
+    )
+    weight = serializers.DecimalField(
+        **WEIGHT, required=False, help_text="Of fair sharing among the account's workspaces."
     )
     account = account_field(max_length=None, required=False, help_text="Who gets added nodes, or")
     pool = NamedField(
@@ -134,6 +142,14 @@ class WhatIfInput(Strict):
         if faults:
             raise serializers.ValidationError(faults)
         return attrs
+
+
+class LookInput(Strict):
+    """Which job of the workspace to look at."""
+
+    job = serializers.CharField(
+        max_length=253, help_text="metadata.name of the job, or the name of a pod group."
+    )
 
 
 class JobOutcomeSerializer(RecordSerializer[JobOutcome]):
@@ -187,6 +203,18 @@ class WhyView(View):
         return {"is_waiting": found is not None, **asdict(why)}
 
 
+class LooksView(View):
+    """Look at the objects of one job: no Workload, pods that do not start, a worker that refuses.
+
+    The operation's message says what is wrong, or that nothing is.
+    """
+
+    @answers(OperationSerializer, takes=LookInput, code=ASKED)
+    def post(self, user: User, namespace: str, job: str) -> Any:
+        workspace = selectors.workspace_for(user, namespace)
+        return enforcement.start_look(user, workspace=workspace, job=job)
+
+
 class ShadowView(View):
     """Decisions in which the engine of a cluster differed from Kueue, with both sides."""
 
@@ -196,7 +224,7 @@ class ShadowView(View):
 def _asker(request: Request) -> User:
     """Whoever may change a budget asks for raises; for the rest it takes an admin."""
     given = request.data
-    is_fleet = isinstance(given, Mapping) and given.get("change") in ("add", "drain")
+    is_fleet = isinstance(given, Mapping) and given.get("change") in ("add", "drain", "weigh")
     return admin(request) if is_fleet else actor(request)
 
 
@@ -209,6 +237,7 @@ class WhatIf(Noun):
         "raise": enforcement.ask_raise,
         "add": enforcement.ask_add,
         "drain": enforcement.ask_drain,
+        "weigh": enforcement.ask_weigh,
     }
 
     @answers(WhatIfSerializer, takes=WhatIfInput, code=ASKED, by=_asker)

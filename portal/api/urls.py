@@ -86,6 +86,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     at("envelopes", fleet.EnvelopesView, "envelopes"),
     at("pools/<slug:slug>/shares/<slug:account>", fleet.PoolShareView, "pool-share"),
     at(f"{WORKSPACE}/now", workloads.NowView, "now"),
+    at(f"{WORKSPACE}/looks", explained.LooksView, "workspace-looks"),
     at(BUDGET, budgets.BudgetView, "budget"),
     at(f"{BUDGET}/preview", drafts.PreviewView, "preview"),
     at(f"{BUDGET}/stop", budgets.StopView, "stop"),

@@ -79,6 +79,17 @@ class JobFilter(WorkspaceFilter):
     cursor = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
 
 
+class LookForm(WorkspaceFilter):
+    """Which job to look at on its clusters; the list of jobs may not have it."""
+
+    workspace = forms.ChoiceField(label="Workspace")
+    job = forms.CharField(
+        label="Job",
+        max_length=253,
+        help_text="The name that it was submitted with, or the name of a pod group.",
+    )
+
+
 @page()
 def jobs(request: HttpRequest, user: User) -> HttpResponseBase:
     """Jobs of the visible workspaces, one page by keyset; all pages as CSV."""
@@ -172,6 +183,25 @@ def _offers(row: seen.WorkloadRow) -> list[tuple[str, str]]:
         is_cancelled = row.phase == "pending" and row.reason == DEACTIVATED
         verbs.insert(0, Verb.ACTIVATE if is_cancelled else Verb.DEACTIVATE)
     return [(verb, WORDS[verb][0]) for verb in verbs]
+
+
+@page("GET", "POST")
+def job_look(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Look at the objects of one job on its clusters, also of one that the list does not have."""
+    names = selectors.workspace_names(user)
+    given = {name: request.GET.get(name, "") for name in ("workspace", "job")}
+    return form_page(
+        request,
+        "jobs/look.html",
+        LookForm(typed(request), names=names, initial=given),
+        lambda given: enforcement.start_look(
+            user,
+            workspace=selectors.workspace_for(user, given["workspace"]),
+            job=given["job"],
+        ),
+        said="The clusters are asked about the job.",
+        to=lambda operation: reverse("operation", args=[operation.pk]),
+    )
 
 
 @page("GET", "POST")

@@ -68,6 +68,7 @@ urlpatterns: list[URLPattern] = [
     path("search/", search.search, name="search"),
     path("requests/", revisions.requests, name="requests"),
     path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/look/", jobs.job_look, name="job_look"),
     path("jobs/act/", jobs.job_act, name="job_act"),
     path("jobs/act/<int:key>/withdraw/", jobs.job_act_withdraw, name="job_act_withdraw"),
     path("jobs/<slug:cluster>/<str:uid>/", jobs.job, name="job"),

@@ -26,7 +26,7 @@ OTHERS = ("viewer", "auditor", "stranger", "nobody", "anonymous")
 REFUSED = (401, 403, 404)
 # What people do with what is their own, or with what they may read.
 OWN = {"login", "exports", "exports/preview", "what-if", "export-plans", "alert-rules"}
-LOOKS = {"workspaces/<slug:namespace>/budget/preview"}
+LOOKS = {"workspaces/<slug:namespace>/budget/preview", "workspaces/<slug:namespace>/looks"}
 # Of what these addresses name no row is made here: they have tests of their own.
 ELSEWHERE = {
     "alert-rules/<int:pk>",
@@ -49,7 +49,8 @@ GIVEN: Mapping[str, Any] = {
     "ceiling": 8, "change": "raise", "cluster": "gpu-east", "committed": 4, "currency": "EUR",
     "dataset": "usage", "day": "2026-03-02", "email": "n@example.org", "ends_at": YEAR_END,
     "every": "day", "flavor": "h100", "format": "csv", "gpus": 8, "group": "g2",
-    "home_flavor": "h100", "is_one_person": False, "keep": "cluster", "kubeconfig": "{}",
+    "home_flavor": "h100", "is_one_person": False, "job": "train", "keep": "cluster",
+    "kubeconfig": "{}",
     "lendable": 0, "limit": "100", "measure": "hours", "mode": "kueue", "month": "2026-11",
     "name": "New", "password": "a-long-enough-secret", "percent": "12", "period": "2026-03",
     "policy": "Hold", "pool": 8, "price": "1.5", "provider": "corp", "quote": "EUR",

@@ -30,7 +30,7 @@ COSTLY = {
         *("inspect_kubeconfig", "register_cluster", "CHANGES", "SETTINGS"),
         *("propose_rate_card", "record_spot_prices"),
     },
-    fairness.CHECK: {"start_preflight"},
+    fairness.CHECK: {"start_preflight", "start_look"},
 }
 CHEAP = {
     ("api:cluster-deregister", fairness.UPLOAD): "takes a slug and a reason",

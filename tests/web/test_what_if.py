@@ -364,3 +364,53 @@ def test_the_verdict_is_one_sentence_for_who_starts_and_who_stops():
         "No waiting job starts. No running job is preempted or stopped.",
         False,
     )
+
+
+WEIGH = {"change": "weigh", "workspace": "acme-vision", "weight": "2"}
+
+
+def ask(visitors: Visitors, role: str, body: dict[str, Any]) -> Any:
+    return visitors[role].post(API, body, content_type="application/json")
+
+
+def test_admin_asks_what_another_weight_would_lead_to(visitors: Visitors, clusters):
+    visitors.fleet.revise(visitors.fleet.vision, line("h100", 8))
+    before = {slug: queue_of(cluster) for slug, cluster in clusters.items()}
+    found = ask(visitors, "admin", WEIGH)
+    assert found.status_code == 202, found.content
+    asked = {row.cluster: row.asked["changes"] for row in Question.objects.all()}
+    assert "hub" in asked
+    for slug, [change] in asked.items():
+        assert change["document"]["metadata"]["name"] == "acme-vision"
+        assert change["document"]["spec"] == before[slug] | {"fairSharing": {"weight": "2"}}
+    answered(clusters)
+    part = found.json()["questions"][0]["id"]
+    reply = visitors["admin"].get(f"{API}/{part}").json()
+    assert reply["state"] == "answered"
+    assert reply["answer"]["headline"] == "No waiting job starts."
+    assert {slug: queue_of(cluster) for slug, cluster in clusters.items()} == before
+    visitors.fleet.vision.refresh_from_db()
+    assert visitors.fleet.vision.fair_weight == 1
+
+
+def test_weights_are_asked_about_by_admins_alone(visitors: Visitors, clusters):
+    assert ask(visitors, "owner", WEIGH).status_code == 403
+    assert not Question.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("weight", "want"),
+    [
+        pytest.param("1", "changes no quota", id="the one in force"),
+        pytest.param("-1", "", id="negative"),
+        pytest.param("much", "", id="no number"),
+    ],
+)
+def test_a_weight_that_is_none_or_is_in_force_is_refused(
+    visitors: Visitors, clusters, weight: str, want: str
+):
+    found = ask(visitors, "admin", {**WEIGH, "weight": weight})
+    assert found.status_code == 422
+    [fault] = found.json()["faults"]
+    assert fault["field"] == "weight"
+    assert want in fault["message"]

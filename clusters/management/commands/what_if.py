@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -18,7 +19,7 @@ from clusters.explaining.report import answer_lines
 from clusters.models import Cluster, Question
 from clusters.selectors.names import every_name
 from clusters.services.questions import ReplyState, answer_of
-from clusters.services.what_if import Asked, ask_add, ask_drain, ask_raise
+from clusters.services.what_if import Asked, ask_add, ask_drain, ask_raise, ask_weigh
 
 POLL_S = 0.1
 
@@ -27,8 +28,9 @@ class Command(BaseCommand):
     """The questions of the what-if page, as an operator on the server; every name is shown."""
 
     help = (
-        "Ask the clusters what a change would lead to: a larger budget, more nodes, or a worker "
-        "that is drained. Nothing is saved. Exit status 1: a cluster did not answer."
+        "Ask the clusters what a change would lead to: a larger budget, another weight, more "
+        "nodes, or a worker that is drained. Nothing is saved. Exit status 1: a cluster did not "
+        "answer."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -47,6 +49,9 @@ class Command(BaseCommand):
             "--account", metavar="SLUG", help="account whose own pool gets the GPUs"
         )
         receiver.add_argument("--pool", metavar="SLUG", help="platform pool that gets the GPUs")
+        weigh = asked.add_parser("weigh", help="give a workspace another weight of fair sharing")
+        weigh.add_argument("workspace", metavar="NAMESPACE")
+        weigh.add_argument("--weight", required=True, type=_number, metavar="WEIGHT", help="as 2")
         drain = asked.add_parser("drain", help="drain a worker")
         drain.add_argument("cluster", metavar="WORKER")
 
@@ -75,6 +80,13 @@ class Command(BaseCommand):
         return ""
 
 
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError as error:
+        raise ArgumentTypeError(f"{text!r} is no number") from error
+
+
 def _gpus(parser: ArgumentParser) -> None:
     parser.add_argument("--flavor", required=True, metavar="SLUG", help="flavor of the GPUs")
     parser.add_argument("--by", required=True, type=int, metavar="GPUS", help="number of GPUs")
@@ -83,11 +95,7 @@ def _gpus(parser: ArgumentParser) -> None:
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Asked]] = {
     "raise": lambda given: ask_raise(
         None,
-        workspace=_named(
-            Workspace.objects.select_related("account", "budget", "budget__in_force"),
-            "workspace",
-            namespace=given["workspace"],
-        ),
+        workspace=_workspace(given),
         flavor=_named(Flavor.objects.all(), "flavor", slug=given["flavor"]),
         by=given["by"],
     ),
@@ -99,8 +107,15 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Asked]] = {
         account=_perhaps(Account.objects.all(), "account", given["account"]),
         pool=_perhaps(Pool.objects.select_related("account"), "pool", given["pool"]),
     ),
+    "weigh": lambda given: ask_weigh(None, workspace=_workspace(given), weight=given["weight"]),
     "drain": lambda given: ask_drain(None, cluster=_worker(given)),
 }
+
+
+def _workspace(given: dict[str, Any]) -> Workspace:
+    rows = Workspace.objects.select_related("account", "budget", "budget__in_force")
+    found: Workspace = _named(rows, "workspace", namespace=given["workspace"])
+    return found
 
 
 def _worker(given: dict[str, Any]) -> Cluster:
