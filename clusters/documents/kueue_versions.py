@@ -48,7 +48,7 @@ class Release:
 FOLLOWED: Final = Release(0, 19, 2)
 """What the portal decides and explains by."""
 FORMER: Final = Release(0, 18, 2)
-"""From this one an upgrade to :data:`FOLLOWED` was rehearsed."""
+"""The version before it, from which clusters are upgraded."""
 
 
 class Support(StrEnum):

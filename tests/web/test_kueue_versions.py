@@ -50,7 +50,7 @@ def test_page_says_what_is_served_what_it_lacks_and_what_an_upgrade_changes(visi
 def test_page_calls_what_is_not_known_not_known(visitors: Visitors):
     add("east", "", "")
     text = visitors.text("admin", PAGE)
-    assert "Of 1 of 1 cluster the version is not known." in text
+    assert "The version of 1 of 1 cluster is not known." in text
     assert "the portal sees no Deployment kueue-controller-manager" in text
 
 
