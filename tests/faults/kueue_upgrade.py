@@ -13,8 +13,8 @@ rule was broken.
 Kueue's notes name no order of manager and workers. Workers go first here: the manager's controller
 writes the copies, and what it writes may have what only newer CRDs take, such as more pod sets.
 
-The older Kueue is built once, with four and a half minutes of CPU, by ``python -m tests.controlplane
-build kueue-0.18``; the time of a build is not that of the run.
+The older Kueue is built once, with four and a half minutes of CPU, by ``python -m
+tests.controlplane build kueue-0.18``; the time of a build is not that of the run.
 """
 
 from __future__ import annotations
