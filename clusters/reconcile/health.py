@@ -15,12 +15,15 @@ YEAR_S: Final = 365 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One finding: `error` None means the cluster answered as it should."""
+    """One finding: `error` None means the cluster answered as it should.
+
+    `kueue_version` is empty where it cannot be seen, None where nobody asked for it.
+    """
 
     at: datetime
     error: ClusterError | None = None
     probe: Probe | None = None
-    kueue_version: str = ""
+    kueue_version: str | None = None
 
     @property
     def key(self) -> tuple[bool, str]:
@@ -47,7 +50,7 @@ def record_contact(cluster_id: int, contact: Contact) -> None:
         }
     if contact.probe is not None:
         changes |= _of_probe(contact.probe, contact.at)
-    if contact.kueue_version:
+    if contact.kueue_version is not None:
         changes["kueue_version"] = contact.kueue_version[:40]
     ClusterHealth.objects.update_or_create(cluster_id=cluster_id, defaults=changes)
     if contact.error is not None:

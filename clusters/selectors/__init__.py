@@ -24,6 +24,7 @@ from clusters.selectors.fleet import (
     visible_clusters,
 )
 from clusters.selectors.guard import incidents_of
+from clusters.selectors.kueue_versions import VersionRow, kueue_versions
 from clusters.selectors.maintenance import (
     visible_windows,
     window_for,

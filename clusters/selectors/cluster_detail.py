@@ -93,6 +93,7 @@ class StoredPreflight:
     checked_at: datetime | None = None
     rows: tuple[PreflightRow, ...] = ()
     modes_on_offer: tuple[str, ...] = ()
+    kueue_crds: str = ""
 
 
 @dataclass(frozen=True, slots=True)

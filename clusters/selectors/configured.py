@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.documents.kueue_versions import FOLLOWED, has_setting
 from clusters.kueue.configuration import Configuration, Gates, not_followed
 
 
@@ -79,25 +80,16 @@ def settings_of(document: Mapping[str, Any]) -> list[Setting]:
         ),
         (
             "featureGates",
-            _gates(read.gates) or "defaults of Kueue 0.19.2",
+            _gates(read.gates) or f"defaults of Kueue {FOLLOWED}",
             "Features that are switched on or off.",
         ),
     )
-    return [Setting(path, value, _has(document, path), text) for path, value, text in rows]
+    return [Setting(path, value, has_setting(document, path), text) for path, value, text in rows]
 
 
 def notes_of(document: Mapping[str, Any]) -> list[str]:
     """What the document turns on that the portal's forecasts and decisions do not follow."""
     return [f"{found}. The portal does not follow that." for found in not_followed(document)]
-
-
-def _has(document: Mapping[str, Any], path: str) -> bool:
-    found: Any = document
-    for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            return False
-        found = found[name]
-    return True
 
 
 def _gates(gates: Gates) -> str:

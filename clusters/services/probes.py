@@ -18,7 +18,8 @@ from django.conf import settings
 
 from budgets.texts import UnreadableText, read_yaml
 from clusters.documents.conditions import condition
-from clusters.errors import ClusterError, Forbidden, NotFound, ServerFault
+from clusters.documents.kueue_versions import line_of_crds
+from clusters.errors import AnswerTooLarge, ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.transport import Call
@@ -33,6 +34,8 @@ from clusters.manifests.rights import (
 
 PROOF_S = 5.0
 _STEP_S = 0.05
+SCHEMAS_LIMIT = 8 * 1024 * 1024
+"""Bytes of the published schemas of one version of an API; those of Kueue 0.19 have 600,000."""
 NEEDED_KINDS = (
     r.RESOURCE_FLAVOR,
     r.COHORT,
@@ -88,6 +91,22 @@ def kueue_version(client: KubeClient) -> str:
     pod = found["spec"]["template"]["spec"]
     tags = [container["image"].rpartition(":")[2] for container in pod["containers"]]
     return next((tag for tag in tags if tag.startswith("v")), "")
+
+
+def kueue_line_of_crds(client: KubeClient) -> str:
+    """The minor version that Kueue's CRDs are of; empty where their schemas are not published.
+
+    Raises:
+        ClusterError: the cluster does not tell.
+    """
+    path = f"/openapi/v3/apis/{r.KUEUE_GROUP}/{r.KUEUE_VERSION}"
+    try:
+        found = client.request(Call("GET", path, limit=SCHEMAS_LIMIT))
+    except (NotFound, Forbidden, AnswerTooLarge):
+        return ""
+    components = found.get("components")
+    schemas = components.get("schemas") if isinstance(components, Mapping) else None
+    return line_of_crds(schemas) if isinstance(schemas, Mapping) else ""
 
 
 def missing_rights(client: KubeClient, asked: Sequence[Right]) -> tuple[Right, ...]:

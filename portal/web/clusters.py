@@ -18,6 +18,7 @@ from budgets.errors import Rejected
 from budgets.models import Operation, Proposal, User
 from clusters import selectors as seen
 from clusters import services as enforcement
+from clusters.documents.kueue_versions import FEATURES, FOLLOWED, FORMER, Support
 from clusters.selectors.configured import notes_of, settings_of
 from portal.cluster_changes import CHANGES
 from portal.web.audit import changes
@@ -187,6 +188,21 @@ def cluster(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
         "stuck": [row for row in seen.stuck_actions(user) if row.cluster.slug == slug],
     }
     return render(request, "clusters/cluster.html", context)
+
+
+@page()
+def kueue_versions(request: HttpRequest, user: User) -> HttpResponseBase:
+    """Which Kueue each cluster has, what it lacks, and what an upgrade would change there."""
+    rows = seen.kueue_versions(user)
+    context = {
+        "rows": rows,
+        "older": [row for row in rows if row.changes],
+        "unknown": [row for row in rows if row.support is Support.UNKNOWN],
+        "features": FEATURES,
+        "followed": FOLLOWED,
+        "former": FORMER,
+    }
+    return render(request, "clusters/kueue_versions.html", context)
 
 
 @page()

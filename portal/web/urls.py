@@ -82,6 +82,7 @@ urlpatterns: list[URLPattern] = [
     path("fleet/", fleet.fleet, name="fleet"),
     path("fleet/racks/", fleet.racks, name="racks"),
     path("fleet/shares/", shares.shares, name="shares"),
+    path("fleet/kueue/", clusters.kueue_versions, name="kueue_versions"),
     path("fleet/maintenance/", fleet.windows, name="maintenance"),
     path("fleet/maintenance/plan/", fleet.plan, name="maintenance_plan"),
     path("fleet/maintenance/<int:key>/", fleet.window, name="maintenance_window"),

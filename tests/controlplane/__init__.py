@@ -1,7 +1,7 @@
 """Real Kubernetes control planes and a real Kueue on loopback, for tests, CI and developers.
 
-* ``etcd/ kubernetes/ kueue/ kwok/``: Go tool modules, pins only. To raise one, change its version
-  in go.mod (Kubernetes: the staging modules' as well), then ``go mod tidy`` there.
+* ``etcd/ kubernetes/ kueue/ kueue-0.18/ kwok/``: Go tool modules, pins only. To raise one, change
+  its version in go.mod (Kubernetes: the staging modules' as well), then ``go mod tidy`` there.
   ``sigs.k8s.io/scheduler-library`` is not in the checksum database: its two lines come from Kueue's
   own go.sum and have to be in ours before ``go mod tidy``.
 * ``build.py``: builds them into a cache; ``python -m tests.controlplane build``.

@@ -10,7 +10,8 @@ Environment: ``CONTROLPLANE_CACHE`` names the cache folder (default
 and ``kube-apiserver`` are taken instead of built ones.
 
 Cold on two idle cores: etcd 40 s, kubernetes 4 min, kueue 3 min, kwok 1 min; after these jobset
-85 s and kuberay 100 s; helm 160 s beside other work.
+85 s and kuberay 100 s; helm 160 s beside other work. The older Kueue is built only where it is
+named.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ KUBERNETES_VERSION = re.findall(
     re.M,
 )[0]
 KUEUE_MODULE = "sigs.k8s.io/kueue"
+OLDER_KUEUE = "kueue-0.18"
+"""The version before the pinned one, from which an upgrade is rehearsed."""
 CRDS_FILE = "crds.json"
 WEBHOOKS_FILE = "webhooks.json"
 SOURCE_FOLDER = "source"
@@ -71,12 +74,19 @@ class Part:
 
     Attributes:
         crds: Module and folder in it of CRDs that are kept beside the binaries; empty for none.
+        is_optional: Only one run needs it: it is built where it is named, not with all others.
     """
 
     name: str
     packages: Mapping[str, str]
     ldflags: str = _STRIP
     crds: tuple[str, str] = ("", "")
+    is_optional: bool = False
+
+    @property
+    def is_kueue(self) -> bool:
+        """Whether Kueue's own CRDs and webhooks are kept beside the binaries."""
+        return KUEUE_MODULE in "".join(self.packages.values())
 
     @property
     def module_folder(self) -> Path:
@@ -96,7 +106,7 @@ class Part:
 
     def files(self) -> list[str]:
         """Return the names that a finished build of this part holds."""
-        extra = [CRDS_FILE, WEBHOOKS_FILE] if self.name == "kueue" else []
+        extra = [CRDS_FILE, WEBHOOKS_FILE] if self.is_kueue else []
         extra += [CRDS_FILE] if self.crds[0] else []
         return [*self.packages, *extra]
 
@@ -133,6 +143,7 @@ PARTS: Mapping[str, Part] = {
                 "runner": f"{_SCHEDULER_BENCHMARK}/runner",
             },
         ),
+        Part(OLDER_KUEUE, {OLDER_KUEUE: f"{KUEUE_MODULE}/cmd/kueue"}, is_optional=True),
         Part("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
         Part(
             "jobset",
@@ -143,6 +154,7 @@ PARTS: Mapping[str, Part] = {
         Part("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
     )
 }
+USUAL = tuple(name for name, part in PARTS.items() if not part.is_optional)
 _PART_OF = {binary: part for part in PARTS.values() for binary in part.packages}
 
 
@@ -154,7 +166,7 @@ def cache_root() -> Path:
     return Path.home() / ".cache" / "gpu-budget-portal" / "controlplane"
 
 
-def missing_parts(names: Sequence[str] = tuple(PARTS)) -> list[str]:
+def missing_parts(names: Sequence[str] = USUAL) -> list[str]:
     """Return those of the named parts that neither the cache nor KUBEBUILDER_ASSETS provides."""
     return [
         name
@@ -178,17 +190,27 @@ def binary(name: str) -> Path:
     return path
 
 
-def kueue_manifests(name: str) -> list[dict[str, Any]]:
+def kueue_manifests(name: str, *, part: str = "kueue") -> list[dict[str, Any]]:
     """Return Kueue's manifests, ``CRDS_FILE`` or ``WEBHOOKS_FILE``, fresh and free to change.
 
+    Args:
+        name: Of the file.
+        part: ``kueue``, or another version of it.
+
     Raises:
-        PartMissingError: the part ``kueue`` is not built.
+        PartMissingError: the part is not built.
     """
-    path = PARTS["kueue"].folder() / name
+    path = PARTS[part].folder() / name
     if not path.is_file():
         raise PartMissingError(f"Kueue's manifests are not built: {BUILD_HINT}")
     documents: list[dict[str, Any]] = json.loads(path.read_text())
     return documents
+
+
+def kueue_version(part: str) -> str:
+    """Return the version of Kueue that a part is pinned to, such as ``v0.19.2``."""
+    pins = (PARTS[part].module_folder / "go.mod").read_text()
+    return re.findall(rf"^\s*(?:require )?{re.escape(KUEUE_MODULE)} (v\S+)", pins, re.M)[0]
 
 
 def operator_crds(part: str) -> list[dict[str, Any]]:
@@ -243,7 +265,7 @@ def find_go() -> Path:
     raise PartMissingError(GO_HINT)
 
 
-def ensure(names: Sequence[str] = tuple(PARTS)) -> dict[str, float]:
+def ensure(names: Sequence[str] = USUAL) -> dict[str, float]:
     """Build what is missing of the named parts and return the seconds that each build took.
 
     Raises:
@@ -292,7 +314,7 @@ def _build(part: Part, go: Path) -> None:
         for name, package in part.packages.items():
             output = ["-ldflags", part.ldflags, "-o", str(target / name)]
             _run_go(go, ["build", *_build_flags(), *output, package], part.module_folder)
-        if part.name == "kueue":
+        if part.is_kueue:
             _write_manifests(go, part, target)
         if part.crds[0]:
             module, folder = part.crds
@@ -323,7 +345,7 @@ def _write_manifests(go: Path, part: Part, target: Path) -> None:
     (target / WEBHOOKS_FILE).write_text(
         json.dumps([document for document in yaml.safe_load_all(webhooks) if document])
     )
-    for name in _BENCHMARK_SOURCES:
+    for name in _BENCHMARK_SOURCES if "runner" in part.packages else ():
         kept = target / SOURCE_FOLDER / name
         kept.parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
@@ -367,7 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only say what is missing")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
     options = parser.parse_args(arguments)
-    names = options.parts or list(PARTS)
+    names = options.parts or list(USUAL)
     unknown = sorted(set(names) - set(PARTS))
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,11 +39,16 @@ from .rest import Rest, kubeconfig
 
 
 class ControlPlane:
-    """etcd, kube-apiserver and, as asked for, controllers, Kueue, kube-scheduler and kwok."""
+    """etcd, kube-apiserver and, as asked for, controllers, Kueue, kube-scheduler and kwok.
+
+    Attributes:
+        kueue: Part of ``build`` that Kueue, its CRDs and its webhooks come from.
+    """
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
+        self.kueue = "kueue"
         self.port = free_port()
         self.server = f"https://{LOOPBACK}:{self.port}"
         self.admin_kubeconfig = folder / "admin.kubeconfig"
@@ -94,7 +100,7 @@ class ControlPlane:
             if crds:
                 no_kueue = kueue_setup.no_conversion()
                 conversion = self._conversion() if kueue_to_come else no_kueue
-                kueue_install.install_crds(self.rest, conversion)
+                kueue_install.install_crds(self.rest, conversion, part=self.kueue)
                 self._is_kueue_wired = kueue_to_come
             if controller_manager:
                 self.start_controller_manager(controllers)
@@ -223,6 +229,7 @@ class ControlPlane:
         program = self._run(
             "kueue",
             [f"--config={path}", f"--feature-gates={rendered}", "--zap-log-level=2"],
+            part=self.kueue,
             prefix=kueue_setup.metrics_certificate_prefix(self.folder, self.authority),
             environment={
                 "KUBECONFIG": str(self.kubeconfig_as(kueue_setup.USER)),
@@ -249,6 +256,29 @@ class ControlPlane:
             kueue_install.remove_webhooks(self.rest)
             kueue_install.set_conversion(self.rest, kueue_setup.no_conversion())
             self._is_kueue_wired = False
+
+    def replace_crds(self, part: str) -> None:
+        """Put the CRDs of another version of Kueue here, as the first step of an upgrade.
+
+        The controller that runs goes on; the next one that starts is of that version.
+        """
+        kueue_install.replace_crds(self.rest, self._conversion(), part=part)
+        self.kueue = part
+
+    def terminate_kueue(self, *, within_s: float = 30.0) -> None:
+        """End Kueue as a Deployment does that replaces it; its webhooks stay set up.
+
+        Raises:
+            StartError: it had not ended in time; it is killed.
+        """
+        program = self._programs["kueue"]
+        program.terminate()
+        ends = time.monotonic() + within_s
+        while program.is_running():
+            if time.monotonic() > ends:
+                program.kill()
+                raise StartError(f"Kueue of {self.name} did not end within {within_s:g} s")
+            time.sleep(0.05)
 
     # Content
 
@@ -323,13 +353,14 @@ class ControlPlane:
         name: str,
         arguments: Sequence[str],
         *,
+        part: str = "",
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Program:
         running = self._programs.get(name)
         if running is not None and running.is_running():
             raise StartError(f"{name} already runs in {self.name}")
-        command = [*prefix, str(binary(name)), *arguments]
+        command = [*prefix, str(binary(part or name)), *arguments]
         program = Program(command, name=name, log=self.log_of(name), environment=environment)
         self._programs[name] = program
         return program
@@ -371,7 +402,7 @@ class ControlPlane:
             self._is_kueue_wired = True
         kueue.wait_until(lambda: is_listening(self._webhook_port))
         wanted = kueue_setup.webhook_configurations(
-            self._webhook_port, self.authority.pair, frameworks=frameworks
+            self._webhook_port, self.authority.pair, frameworks=frameworks, part=self.kueue
         )
         kueue_install.configure_webhooks(self.rest, wanted)
 

@@ -23,10 +23,15 @@ KUEUE_PARTS = ("etcd", "kubernetes", "kueue")
 
 @dataclass(frozen=True, slots=True)
 class KueueOptions:
-    """How Kueue runs on all clusters of a fleet: its Configuration's changes and feature gates."""
+    """How Kueue runs on all clusters of a fleet: its Configuration's changes and feature gates.
+
+    Attributes:
+        part: Of ``build``: which version runs.
+    """
 
     config: Mapping[str, Any] = field(default_factory=dict)
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    part: str = "kueue"
 
 
 @dataclass(slots=True)
@@ -92,16 +97,19 @@ def start_fleet(
         PartMissingError: something is not built; nothing was started.
         StartError: a program did not come up; everything was ended.
     """
-    missing = build.missing_parts(parts_for(kueue=kueue, kwok=kwok))
+    options = kueue_options or KueueOptions()
+    missing = build.missing_parts(
+        tuple(dict.fromkeys((*parts_for(kueue=kueue, kwok=kwok), options.part)))
+    )
     if missing:
         raise build.PartMissingError(f"not built: {', '.join(missing)}; {build.BUILD_HINT}")
     home = folder or Path(tempfile.mkdtemp(prefix="controlplane-"))
     names = ["manager", *(f"worker-{number}" for number in range(1, workers + 1))]
     clusters = [ControlPlane(name, home / name) for name in names]
     fleet = Fleet(clusters[0], clusters[1:], home, is_folder_ours=folder is None)
-    options = kueue_options or KueueOptions()
 
     def start(cluster: ControlPlane) -> None:
+        cluster.kueue = options.part
         cluster.start(kueue_to_come=kueue)
         if kwok and cluster is not fleet.manager:
             cluster.start_scheduler()

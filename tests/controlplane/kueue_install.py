@@ -17,13 +17,13 @@ _SERVED_WITHIN_S = 120.0
 _POLL_S = 0.05
 
 
-def install_crds(rest: Rest, conversion: Mapping[str, Any]) -> None:
+def install_crds(rest: Rest, conversion: Mapping[str, Any], *, part: str = "kueue") -> None:
     """Create Kueue's CRDs side by side and wait until every kind is served and discovered.
 
     Raises:
         StartError: they were not served in time.
     """
-    wanted = crds(conversion=conversion)
+    wanted = crds(conversion=conversion, part=part)
     with ThreadPoolExecutor(len(wanted)) as pool:
         list(pool.map(lambda crd: rest.ensure(_CRDS, crd), wanted))
     plurals = {crd["spec"]["names"]["plural"] for crd in wanted}
@@ -32,6 +32,22 @@ def install_crds(rest: Rest, conversion: Mapping[str, Any]) -> None:
         if time.monotonic() > deadline:
             raise StartError(f"Kueue's CRDs are not served after {_SERVED_WITHIN_S:g} s")
         time.sleep(_POLL_S)
+
+
+def replace_crds(rest: Rest, conversion: Mapping[str, Any], *, part: str) -> None:
+    """Put the CRDs of another version in place of those that are there; objects stay.
+
+    A kind that is new is created; return when every kind is served again.
+
+    Raises:
+        StartError: they were not served in time.
+    """
+    there = {crd["metadata"]["name"]: crd for crd in rest.items(_CRDS)}
+    for crd in crds(conversion=conversion, part=part):
+        name = crd["metadata"]["name"]
+        if name in there:
+            rest.replace(f"{_CRDS}/{name}", {**there[name], "spec": crd["spec"]})
+    install_crds(rest, conversion, part=part)
 
 
 def set_conversion(rest: Rest, conversion: Mapping[str, Any]) -> None:

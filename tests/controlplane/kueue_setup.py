@@ -45,9 +45,9 @@ exec setpriv --pdeathsig KILL -- "$@"
 """
 
 
-def crds(*, conversion: Mapping[str, Any]) -> list[dict[str, Any]]:
+def crds(*, conversion: Mapping[str, Any], part: str = "kueue") -> list[dict[str, Any]]:
     """Return Kueue's CRDs; the converted kinds carry the given ``spec.conversion``."""
-    found = build.kueue_manifests(build.CRDS_FILE)
+    found = build.kueue_manifests(build.CRDS_FILE, part=part)
     for crd in found:
         if is_converted(crd):
             crd["spec"]["conversion"] = dict(conversion)
@@ -76,11 +76,11 @@ def webhook_conversion(port: int, authority: KeyPair) -> dict[str, Any]:
 
 
 def webhook_configurations(
-    port: int, authority: KeyPair, *, frameworks: Sequence[str]
+    port: int, authority: KeyPair, *, frameworks: Sequence[str], part: str = "kueue"
 ) -> list[dict[str, Any]]:
     """Return the webhook configurations of Kueue's own kinds and of the frameworks that are on."""
     kinds = {framework.rpartition("/")[2] for framework in frameworks}
-    found = build.kueue_manifests(build.WEBHOOKS_FILE)
+    found = build.kueue_manifests(build.WEBHOOKS_FILE, part=part)
     for configuration in found:
         configuration["metadata"]["name"] = f"kueue-{configuration['metadata']['name']}"
         kept = []

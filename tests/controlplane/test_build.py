@@ -28,7 +28,7 @@ def fill(name: str) -> Path:
 
 
 def test_missing_parts_are_those_without_every_file(empty_cache: Path) -> None:
-    assert build.missing_parts() == list(build.PARTS)
+    assert build.missing_parts() == list(build.USUAL)
 
     folder = fill("kubernetes")
     assert "kubernetes" not in build.missing_parts()
@@ -38,6 +38,17 @@ def test_missing_parts_are_those_without_every_file(empty_cache: Path) -> None:
     assert "kubernetes" in build.missing_parts()
     with pytest.raises(build.PartMissingError, match=r"python -m tests\.controlplane build"):
         build.binary("kube-scheduler")
+
+
+def test_optional_part_is_looked_for_only_where_it_is_named(empty_cache: Path) -> None:
+    assert build.OLDER_KUEUE in build.PARTS
+    assert build.OLDER_KUEUE not in build.missing_parts()
+    assert build.missing_parts([build.OLDER_KUEUE]) == [build.OLDER_KUEUE]
+
+    folder = fill(build.OLDER_KUEUE)
+    assert build.missing_parts([build.OLDER_KUEUE]) == []
+    (folder / build.CRDS_FILE).unlink()
+    assert build.missing_parts([build.OLDER_KUEUE]) == [build.OLDER_KUEUE]
 
 
 def test_kubebuilder_assets_stand_in_for_etcd_and_api_server(

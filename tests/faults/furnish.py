@@ -1,4 +1,4 @@
-"""Gives a fresh portal what a fault run needs: ``python -m tests.faults.furnish FOLDER``.
+"""Gives a fresh portal what a fault run needs: ``tests.faults.furnish FOLDER GPUS MODE``.
 
 Two people of finance, one workspace with a floor and a burst, prices, some months to close,
 and three registered clusters whose kubeconfigs lie in the folder. By the services, as pages do.
@@ -18,13 +18,14 @@ FLAVOR = "h100"
 MONTHS = 6
 
 
-def furnish(folder: Path, *, gpus: int) -> None:
+def furnish(folder: Path, *, gpus: int, mode: str) -> None:
     """Everything, in a database that has its tables and nothing else.
 
     Args:
         folder: Of ``CLUSTER.kubeconfig``.
         gpus: Of the flavor on each worker. Half of all are the floor, which stands on one worker,
             all are the ceiling, and the account's pool is what the other worker has.
+        mode: Of every cluster.
     """
     # Models can be imported only once Django is set up.
     from django.db import connection
@@ -82,7 +83,7 @@ def furnish(folder: Path, *, gpus: int) -> None:
                 slug=name,
                 name=name,
                 role="worker" if name in workers else "manager",
-                mode="portal",
+                mode=mode,
                 kubeconfig=(folder / f"{name}.kubeconfig").read_text(),
             )
         finally:
@@ -101,4 +102,4 @@ def furnish(folder: Path, *, gpus: int) -> None:
 
 if __name__ == "__main__":
     django.setup()
-    furnish(Path(sys.argv[1]), gpus=int(sys.argv[2]))
+    furnish(Path(sys.argv[1]), gpus=int(sys.argv[2]), mode=sys.argv[3])

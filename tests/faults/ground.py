@@ -15,7 +15,7 @@ from clusters.kube.client import KubeClient, WriteOptions
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL_ACCOUNT
 from clusters.models import Cluster
 from tests.controlplane.control_plane import ControlPlane
-from tests.controlplane.fleet import Fleet, start_fleet
+from tests.controlplane.fleet import Fleet, KueueOptions, start_fleet
 from tests.controlplane.kwok_nodes import EXIT_CODE, GPU, RUN_FOR, NodeShape
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
@@ -94,7 +94,22 @@ def real_ground(*, is_bare: bool = False) -> Iterator[Ground]:
             yield ground
 
 
-def _over(fleet: Fleet, stack: ExitStack) -> Ground:
+@contextmanager
+def kueue_ground(*, part: str, config: Mapping[str, Any]) -> Iterator[Ground]:
+    """Three real control planes on which Kueue decides; pods run under kwok; no queues yet.
+
+    Args:
+        part: Of ``build``: which version of Kueue runs.
+        config: Of Kueue, on every cluster.
+    """
+    options = KueueOptions(config=config, part=part)
+    with tempfile.TemporaryDirectory(prefix="fault-run-") as folder:
+        fleet = start_fleet(len(WORKERS), kwok=True, folder=Path(folder), kueue_options=options)
+        with fleet, ExitStack() as stack:
+            yield _over(fleet, stack, mode="kueue")
+
+
+def _over(fleet: Fleet, stack: ExitStack, *, mode: str = "portal") -> Ground:
     planes = dict(zip(CLUSTERS, fleet.clusters, strict=True))
     shape = NodeShape(gpus=GPUS_PER_WORKER, labels=NODE_LABELS)
     for name in WORKERS:
@@ -105,7 +120,7 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
     }
     for name in CLUSTERS:
         role = "manager" if name == MANAGER else "worker"
-        grant(clients[name], role=role, workers=WORKERS)
+        grant(clients[name], role=role, workers=WORKERS, mode=mode)
     return Ground(
         "real",
         clients,
@@ -116,10 +131,10 @@ def _over(fleet: Fleet, stack: ExitStack) -> Ground:
     )
 
 
-def grant(client: KubeClient, *, role: str, workers: Sequence[str]) -> None:
+def grant(client: KubeClient, *, role: str, workers: Sequence[str], mode: str = "portal") -> None:
     """Make the portal's identities with exactly the generated rights; no policies."""
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role"}
-    wanted = selectors.rights_documents(Cluster(role=role, mode="portal"), workers=workers)
+    wanted = selectors.rights_documents(Cluster(role=role, mode=mode), workers=workers)
     documents = [item for item in wanted if item["kind"] in kinds | {"RoleBinding"}]
     report = apply_documents(client, documents, options=WriteOptions(force=True))
     assert report.is_complete, report.failed

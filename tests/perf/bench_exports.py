@@ -20,7 +20,6 @@ from pathlib import Path
 import django
 from django.db import connection
 
-from tests.builders import an_approval
 from tests.perf.bench import Figure
 
 WORKSPACES, ACCOUNTS = 290, 20
@@ -108,6 +107,7 @@ def make_facts(period: str) -> None:
 
 def make_prices() -> None:
     from budgets.models import Flavor, RateCard, RatePrice
+    from tests.builders import an_approval
 
     card = RateCard.objects.create(name="bench", currency="EUR")
     for flavor in Flavor.objects.all():

@@ -24,6 +24,7 @@ PAGES = {
     "/profile/": (EVERYBODY, set()),
     "/password/": (EVERYBODY, set()),
     "/fleet/": (PLATFORM, EVERYBODY - PLATFORM),
+    "/fleet/kueue/": (PLATFORM, EVERYBODY - PLATFORM),
     "/clusters/": (PLATFORM, EVERYBODY - PLATFORM),
     "/clusters/register/": ({"admin"}, EVERYBODY - {"admin"}),
     "/setup/": ({"admin"}, EVERYBODY - {"admin"}),

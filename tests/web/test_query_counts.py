@@ -59,6 +59,7 @@ PAGES = (
     "/usage/idle/?days=7",
     "/usage/capacity/?days=7",
     "/fleet/",
+    "/fleet/kueue/",
     "/clusters/",
     "/clusters/gpu-east/",
     "/clusters/gpu-east/shadow/",

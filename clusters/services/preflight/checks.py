@@ -16,6 +16,7 @@ from budgets.errors import Fault
 from budgets.models import Operation, User
 from budgets.services.guards import require_admin
 from clusters.broker import send
+from clusters.documents.kueue_versions import Release
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Probe
 from clusters.kube.shares import IN_TASKS
@@ -46,7 +47,8 @@ class PreflightTable:
     is_kueue_alive: bool | None = None
     configuration: Mapping[str, Any] | None = field(default=None)
     probe: Probe | None = None
-    kueue_version: str = ""
+    kueue_version: str | None = None
+    kueue_crds: str = ""
     uid: str = ""
 
     @property
@@ -61,6 +63,7 @@ class PreflightTable:
             "rows": [asdict(row) for row in self.rows],
             "modes_on_offer": list(self.modes_on_offer),
             "is_kueue_alive": self.is_kueue_alive,
+            "kueue_crds": self.kueue_crds,
         }
 
 
@@ -193,6 +196,7 @@ def _examined(
     on_step(1, "reading versions")
     served = probes.served_kinds(client)
     version = probes.kueue_version(client)
+    line = "" if served.missing else probes.kueue_line_of_crds(client)
     rows.append(shown.served_row(served, version))
     on_step(2, "asking for each right")
     rows += shown.right_rows(client, portal_rules(post_of(cluster)))
@@ -205,6 +209,7 @@ def _examined(
     configuration = probes.configuration_of(client)
     in_force = cluster.kueue_configuration or configuration or {}
     rows.append(shown.configuration_row(cluster, configuration))
+    rows += shown.version_rows(cluster, Release.read(version), line, in_force)
     rows += shown.unfollowed_rows(cluster, in_force)
     rows += shown.retention_rows(in_force)
     rows += shown.external_rows(client, cluster, in_force)
@@ -219,5 +224,6 @@ def _examined(
         configuration=configuration,
         probe=probe,
         kueue_version=version,
+        kueue_crds=line,
         uid=uid,
     )

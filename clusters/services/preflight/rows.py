@@ -6,6 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from clusters.documents.kueue_versions import (
+    FOLLOWED,
+    FORMER,
+    Release,
+    Support,
+    support_of,
+    unknown_settings,
+)
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
@@ -92,8 +100,62 @@ def served_row(served: probes.ServedKinds, version: str) -> PreflightRow:
         "Kueue's API",
         FAULT,
         f"{found}; missing at {r.KUEUE_VERSION}: {', '.join(served.missing)}",
-        "Install Kueue 0.19, or its CRDs for portal mode.",
+        f"Install Kueue {FOLLOWED.line}, or its CRDs for portal mode.",
     )
+
+
+def version_rows(
+    cluster: Cluster, release: Release | None, crds: str, configuration: Mapping[str, Any]
+) -> Iterator[PreflightRow]:
+    """Which Kueue this is, whether the portal follows it, and what does not belong together.
+
+    Args:
+        cluster: As it is, or is to be, registered.
+        release: Of the controller; None where it is not known.
+        crds: Minor version of the CRDs; empty where it is not known.
+        configuration: Kueue's, as it is in force.
+    """
+    if cluster.mode == Cluster.Mode.PORTAL:
+        if crds == FORMER.line:
+            found = f"of {crds} or older; the portal decides as Kueue {FOLLOWED.line} does"
+            yield PreflightRow(
+                "Kueue's CRDs", WARN, found, f"Apply the CRDs of Kueue {FOLLOWED.line}."
+            )
+        return
+    if release is None:
+        known = f"; its CRDs are those of {crds}" if crds else ""
+        advice = "The portal sees it by the image of the Deployment kueue-controller-manager."
+        yield PreflightRow("Kueue version", OK, f"not known{known}", advice)
+        return
+    support = support_of(release)
+    if support is Support.FULL:
+        yield PreflightRow("Kueue version", OK, f"{release}, which the portal supports")
+    else:
+        tried = (
+            f"the portal explains and forecasts by {FOLLOWED.line}"
+            if support is Support.UPGRADE
+            else "the portal was not tried with it"
+        )
+        advice = (
+            f"Install Kueue {FOLLOWED}: on workers first, then on the manager. The page Kueue "
+            "versions says what would change."
+        )
+        yield PreflightRow("Kueue version", WARN, f"{release}; {tried}", advice)
+    belong = FOLLOWED.line if release.is_of(FOLLOWED) else FORMER.line
+    if crds and crds != belong:
+        yield PreflightRow(
+            "Kueue's CRDs",
+            WARN,
+            f"of {crds}, and the controller is {release}",
+            "CRDs and controller belong together. Finish the upgrade.",
+        )
+    for setting in unknown_settings(release, configuration):
+        yield PreflightRow(
+            "Kueue configuration",
+            WARN,
+            f"{setting} is set; Kueue {release} does not know it and does not start with it",
+            "Take it out, or upgrade Kueue first.",
+        )
 
 
 def right_rows(client: KubeClient, rules: Iterable[Rule]) -> Iterator[PreflightRow]:
@@ -145,7 +207,7 @@ def configuration_row(cluster: Cluster, found: Mapping[str, Any] | None) -> Pref
         return _warned_if(differs, "Kueue configuration", words, advice)
     if found is not None:
         return PreflightRow("Kueue configuration", OK, "read from the cluster's ConfigMap")
-    words = "not readable; the defaults of Kueue 0.19 are assumed"
+    words = f"not readable; the defaults of Kueue {FOLLOWED.line} are assumed"
     return PreflightRow("Kueue configuration", OK, words)
 
 
