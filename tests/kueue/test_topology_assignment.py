@@ -508,6 +508,23 @@ def test_groups_are_placed_together_the_single_pod_leads():
     assert got.reason == 'topology "topo" allows to fit only 4 out of 9 pod(s)'
 
 
+def test_members_of_a_group_need_not_stand_beside_each_other():
+    request = TopologyRequest(required=RACK, group="g", is_explicit=True)
+    first, alone = pod_set("a", 1, request=request), pod_set("b", 3)
+    last = pod_set("c", 2, request=request)
+    owner, places = workload(first, alone, last), places_of(a_1=3, b_1=3, c_1=1)
+    # As the search for flavors leaves them: a group's members first.
+    assignment = Assignment([item("a", 1), item("c", 2), item("b", 3)])
+    assigner(places).place(assignment, workload=owner, queue=queue_of())
+    assert assignment.outcome is AssignmentMode.FIT
+    assert {need.name: need.count for need in assignment.needs} == {"a": 1, "b": 3, "c": 2}
+    assert {one.name: one.placement for one in assignment.pod_sets} == {
+        "a": hosts(a_1=1),
+        "c": hosts(a_1=2),
+        "b": hosts(b_1=3),
+    }
+
+
 def test_the_first_of_two_equal_pod_sets_has_the_workers():
     together = TopologyRequest(required=RACK, group="g", is_explicit=True)
     one, two = pod_set("one", 1, request=together), pod_set("two", 1, gpus=2, request=together)

@@ -248,7 +248,10 @@ class TopologyAssigner:
         self, assignment: Assignment, workload: Workload, queue: ClusterQueueState
     ) -> list[PodSetNeed]:
         needs = []
-        for item, pod_set in zip(assignment.pod_sets, workload.pod_sets, strict=True):
+        # Flavors are found group by group, so the pod sets may stand there in another order.
+        items = {item.name: item for item in assignment.pod_sets}
+        for pod_set in workload.pod_sets:
+            item = items[pod_set.name]
             if not takes_part(pod_set, queue) or item.count == 0:
                 continue
             if item.placement is not None and not _is_broken(item.placement, workload):
