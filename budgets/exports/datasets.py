@@ -5,7 +5,7 @@ Pure. The tables of FOCUS are in :mod:`budgets.exports.focus`. Source: issue 6, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from budgets.amounts import COLUMNS
 from budgets.charging.rows import ChargeRow
@@ -50,25 +50,21 @@ CHARGES = (
     Column("region", CellKind.TEXT, "Its region, where that is known."),
 )
 
+_SAME = {column.name: column for column in CHARGES}
+
 JOBS = (
-    Column("account", CellKind.TEXT, "Account; empty on the platform's own statement."),
-    Column("workspace", CellKind.TEXT, "Namespace; empty where it is the whole account's."),
+    *(_SAME[name] for name in ("account", "workspace")),
     Column("job", CellKind.TEXT, "Name of the job; empty for what no job used."),
     Column("job_kind", CellKind.TEXT, "Such as Job or RayJob."),
     Column("cluster", CellKind.TEXT, "Cluster that it ran on."),
     Column("uid", CellKind.TEXT, "UID of its Workload there."),
     Column("workload", CellKind.TEXT, "Name of its Workload."),
-    Column("flavor", CellKind.TEXT, "GPU flavor, where the charge is about one."),
-    Column("kind", CellKind.TEXT, "floor, burst, lending_credit, adjustment and so on."),
-    Column("class_of", CellKind.TEXT, "Of a correction: the kind that it corrects."),
+    *(_SAME[name] for name in ("flavor", "kind", "class_of")),
     Column("start", CellKind.TIME, "First hour of the job's use; inclusive."),
     Column("end", CellKind.TIME, "End of the last one; exclusive."),
-    Column("gpu_seconds", CellKind.INTEGER, "Quantity."),
+    _SAME["gpu_seconds"],
     Column("amount", CellKind.AMOUNT, "To the cent; the rows of a line add up to it."),
-    Column("exact_amount", CellKind.TEXT, "Exact, as a fraction."),
-    Column("currency", CellKind.TEXT, "ISO 4217."),
-    Column("period", CellKind.TEXT, "Billing period."),
-    Column("statement", CellKind.TEXT, "Number, once it is issued."),
+    *(_SAME[name] for name in ("exact_amount", "currency", "period", "statement")),
 )
 """Each label of jobs has a column after these."""
 
@@ -102,28 +98,32 @@ def table_of(dataset: str, *, digits: int = 2, labels: Iterable[str] = ()) -> Ta
     return focus_table(Version(version), digits=digits)
 
 
+_READ: Mapping[str, Callable[[ChargeRow], Cell]] = {
+    "account": lambda row: row.account,
+    "workspace": lambda row: row.workspace or None,
+    "flavor": lambda row: row.flavor or None,
+    "kind": lambda row: row.kind.value,
+    "class_of": lambda row: row.class_of.value if row.class_of else None,
+    "start": lambda row: row.start,
+    "end": lambda row: row.end,
+    "gpu_seconds": lambda row: row.gpu_seconds,
+    "unit_price": lambda row: row.unit_price,
+    "amount": lambda row: row.amount,
+    "exact_amount": lambda row: str(row.exact),
+    "currency": lambda row: row.currency,
+    "rate_card": lambda row: str(row.rate_card) if row.rate_card else None,
+    "period": lambda row: row.period,
+    "statement": lambda row: row.statement or None,
+    "cluster": lambda row: row.cluster or None,
+    "region": lambda row: row.region or None,
+    "uid": lambda row: row.uid or None,
+}
+
+
 def charge_cells(rows: Iterable[ChargeRow]) -> Iterator[tuple[Cell, ...]]:
     """Yield the rows of :data:`CHARGES`."""
-    for row in rows:
-        yield (
-            row.account,
-            row.workspace or None,
-            row.flavor or None,
-            row.kind.value,
-            row.class_of.value if row.class_of else None,
-            row.start,
-            row.end,
-            row.gpu_seconds,
-            row.unit_price,
-            row.amount,
-            str(row.exact),
-            row.currency,
-            str(row.rate_card) if row.rate_card else None,
-            row.period,
-            row.statement or None,
-            row.cluster or None,
-            row.region or None,
-        )
+    readers = [_READ[column.name] for column in CHARGES]
+    return (tuple(read(row) for read in readers) for row in rows)
 
 
 def job_cells(
@@ -143,25 +143,13 @@ def job_cells(
     for row in rows:
         key = (row.cluster, row.uid)
         kind, job, workload = names.get(key, ("", "", ""))
+        own: dict[str, Cell] = {
+            "job": job or workload or row.uid or None,
+            "job_kind": kind or None,
+            "workload": workload or None,
+        }
         told = said.get(key, {})
         yield (
-            row.account,
-            row.workspace or None,
-            job or workload or row.uid or None,
-            kind or None,
-            row.cluster or None,
-            row.uid or None,
-            workload or None,
-            row.flavor or None,
-            row.kind.value,
-            row.class_of.value if row.class_of else None,
-            row.start,
-            row.end,
-            row.gpu_seconds,
-            row.amount,
-            str(row.exact),
-            row.currency,
-            row.period,
-            row.statement or None,
+            *(own[x.name] if x.name in own else _READ[x.name](row) for x in JOBS),
             *(told.get(label) for label in labels),
         )

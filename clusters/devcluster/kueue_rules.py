@@ -153,9 +153,7 @@ def _group_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
                     yield problems.invalid(f"{path}.name", quota["name"], text)
 
 
-def _limit_webhook(
-    spec: Mapping[str, Any], *, parent: str, missing: str, lends_within_nominal: bool
-) -> Iterator[Cause]:
+def _limit_webhook(spec: Mapping[str, Any], parent: str) -> Iterator[Cause]:
     for path, quota in _quotas(spec):
         amounts = {
             key: str(quota[key])
@@ -165,10 +163,12 @@ def _limit_webhook(
         for key, amount in amounts.items():
             if parse_decimal(amount) < 0:
                 yield problems.invalid(f"{path}.{key}", amount, _NOT_NEGATIVE)
-            if key != "nominalQuota" and not parent:
-                yield problems.invalid(f"{path}.{key}", amount, missing)
+            if key != "nominalQuota" and not spec.get(parent):
+                text = f"must be nil when {parent.removesuffix('Name')} is empty"
+                yield problems.invalid(f"{path}.{key}", amount, text)
         lent, nominal = amounts.get("lendingLimit"), parse_decimal(amounts["nominalQuota"])
-        if lends_within_nominal and lent is not None and parse_decimal(lent) > nominal:
+        is_queue = parent == "cohortName"
+        if is_queue and lent is not None and parse_decimal(lent) > nominal:
             text = "must be less than or equal to the nominalQuota"
             yield problems.invalid(f"{path}.lendingLimit", lent, text)
 
@@ -182,16 +182,16 @@ def _fair_sharing_webhook(spec: Mapping[str, Any]) -> Iterator[Cause]:
         yield problems.invalid("spec.fairSharing", str(weight), text)
 
 
+def _node_webhook(spec: Mapping[str, Any], parent: str) -> Iterator[Cause]:
+    """What holds for ClusterQueues and Cohorts; ``parent`` is the field with the Cohort above."""
+    yield from _group_webhook(spec)
+    yield from _limit_webhook(spec, parent)
+    yield from _fair_sharing_webhook(spec)
+
+
 def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
     spec = spec_of(new)
-    yield from _group_webhook(spec)
-    yield from _limit_webhook(
-        spec,
-        parent=spec.get("cohortName", ""),
-        missing="must be nil when cohort is empty",
-        lends_within_nominal=True,
-    )
-    yield from _fair_sharing_webhook(spec)
+    yield from _node_webhook(spec, "cohortName")
     groups = spec.get("resourceGroups") or []
     flavors = {flavor["name"] for group in groups for flavor in group["flavors"]}
     resources = {name for group in groups for name in group["coveredResources"]}
@@ -211,15 +211,7 @@ def _cluster_queue_webhook(_: Document | None, new: Document) -> Iterator[Cause]
 
 
 def _cohort_webhook(_: Document | None, new: Document) -> Iterator[Cause]:
-    spec = spec_of(new)
-    yield from _group_webhook(spec)
-    yield from _limit_webhook(
-        spec,
-        parent=spec.get("parentName", ""),
-        missing="must be nil when parent is empty",
-        lends_within_nominal=False,
-    )
-    yield from _fair_sharing_webhook(spec)
+    yield from _node_webhook(spec_of(new), "parentName")
 
 
 def _flavor_webhook(_: Document | None, new: Document) -> Iterator[Cause]:

@@ -70,13 +70,11 @@ class OfferedField(forms.ChoiceField):
 
     def offer(self, things: Offer) -> None:
         """Let one of these be chosen."""
+        words = {key: name for key, (name, _) in things.items()}
         if self.is_typed_of_many:
-            offer_names(self, {key: words for key, (words, _) in things.items()})
+            offer_names(self, words)
         self.things = things
-        self.choices = lambda: [
-            *self.nothing,
-            *((key, words) for key, (words, _) in things.items()),
-        ]
+        self.choices = lambda: [*self.nothing, *words.items()]
 
     def clean(self, value: Any) -> Any:
         key = super().clean(value)

@@ -67,8 +67,6 @@ class Entry:
     @property
     def leaving(self) -> dict[str, Holding]:
         """What goes when this entry goes on, by workload key."""
-        if not self.targets and self.replaced is None:
-            return {}
         holdings = [target.holding for target in self.targets]
         if self.replaced is not None:
             holdings.append(self.replaced)

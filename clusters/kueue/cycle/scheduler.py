@@ -219,15 +219,10 @@ class Scheduler:
 
     def _fit(self, entry: Entry, assumed: _Assumed) -> _Fit:
         gone = assumed.leaving | entry.leaving
-        if not gone:
-            return self._fit_now(entry)
         with self._snapshot.usage_without(gone.values()):
-            return self._fit_now(entry)
-
-    def _fit_now(self, entry: Entry) -> _Fit:
-        if not entry.queue.fits(entry.usage):
-            return _Fit.NO_QUOTA
-        return _Fit.OK if self._snapshot.places.fit(entry.places) else _Fit.NO_DOMAINS
+            if not entry.queue.fits(entry.usage):
+                return _Fit.NO_QUOTA
+            return _Fit.OK if self._snapshot.places.fit(entry.places) else _Fit.NO_DOMAINS
 
     def _reserve(self, entry: Entry, assumed: _Assumed) -> None:
         """Keep capacity from later entries, unless it could be reclaimed from them anyway."""
