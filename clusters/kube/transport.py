@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
-from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from budgets import timed
 from clusters.errors import AnswerTooLarge, Refusal, ServerFault
@@ -179,9 +179,9 @@ class Transport:
         )
         try:
             return self._open(call, timeout)
-        except ProtocolError:
-            # An idle pooled connection may have been closed under us. A read can be sent again at
-            # once; a write may have been done, and that is for the caller to find out.
+        except (ProtocolError, SSLError):
+            # An idle pooled connection may have been closed under us, a handshake may fail once. A
+            # read can be sent again; a write may have been done: the caller has to find out.
             if call.method != "GET":
                 raise
             return self._open(call, timeout)

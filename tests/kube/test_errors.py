@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import ssl
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,11 @@ from clusters.kube.convert import (
 )
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.transport import Call
+from tests.controlplane.certificates import Authority
 from tests.kube.documents import config_map
 
+DECODE_ERROR = bytes([21, 3, 3, 0, 2, 2, 50])
+"""A TLS alert that ends a handshake."""
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJwb3J0YWwifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ"
 
 
@@ -180,6 +185,45 @@ def test_read_survives_a_closed_pooled_connection(dev: DevServer, client: KubeCl
     client.get(r.NAMESPACE, "default")
     dev.drop_connections()
     assert client.get(r.NAMESPACE, "default")["metadata"]["name"] == "default"
+
+
+def test_read_survives_a_handshake_that_fails_once(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.server("api")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    connections: list[str] = []
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):  # it is shut down
+            while True:
+                peer, _ = listener.accept()
+                connections.append("one")
+                with peer:
+                    if len(connections) % 2:
+                        peer.recv(65536)
+                        peer.sendall(DECODE_ERROR)
+                        continue
+                    with context.wrap_socket(peer, server_side=True) as talk:
+                        talk.recv(65536)
+                        talk.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        connection = Connection(
+            f"https://127.0.0.1:{listener.getsockname()[1]}",
+            ca_pem=authority.pair.certificate_pem.decode(),
+            token=TOKEN,
+        )
+        with KubeClient.from_connection(connection) as client:
+            assert client.request(Call("GET", "/version")) == {}
+        assert len(connections) == 2
+        with KubeClient.from_connection(connection) as other, pytest.raises(errors.Unreachable):
+            other.create(r.CONFIG_MAP, config_map("default", "one"))
+        assert len(connections) == 3
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def test_write_is_never_sent_twice(dev: DevServer, client: KubeClient) -> None:
