@@ -32,7 +32,7 @@ from portal.api.shapes import (
     flavor_field,
     workspace_field,
 )
-from portal.api.views import ASKED, Noun, View, actor, admin, answers, deed
+from portal.api.views import ASKED, Noun, View, actor, admin, answers, deed, finds
 from portal.bounds import WEIGHT
 
 
@@ -209,10 +209,8 @@ class LooksView(View):
     The operation's message says what is wrong, or that nothing is.
     """
 
-    @answers(OperationSerializer, takes=LookInput, code=ASKED)
-    def post(self, user: User, namespace: str, job: str) -> Any:
-        workspace = selectors.workspace_for(user, namespace)
-        return enforcement.start_look(user, workspace=workspace, job=job)
+    found = finds("workspace", selectors.workspace_for)
+    post = deed(enforcement.start_look, OperationSerializer, takes=LookInput, code=ASKED)
 
 
 class ShadowView(View):

@@ -38,6 +38,11 @@ ROWS = """() => [...document.querySelectorAll('main tr')]
   .filter(row => row.offsetHeight > 0 && !row.closest('details:not([open])'))
   .map(row => [...row.cells].map(cell => cell.innerText.trim().replace(/\\s+/g, ' ')))"""
 
+# Labels of axes that are shown: Plotly hides one that would stand out beyond its chart.
+TICKS = """() => [...document.querySelectorAll('main .xtick text')]
+  .filter(text => text.checkVisibility({opacityProperty: true}))
+  .map(text => text.textContent)"""
+
 
 def on_paper(watched: Watched, name: str) -> str:
     """The text of the printed page; nothing is cut off, and its rows are those of the screen."""
@@ -48,7 +53,7 @@ def on_paper(watched: Watched, name: str) -> str:
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     eventually(lambda: page.evaluate(CLIPPED) == [], why=lambda: page.evaluate(CLIPPED))
-    ticks = page.locator("main .xtick text").all_text_contents()
+    ticks = page.evaluate(TICKS)
     watched.keep(f"{name}-print")
     assert page.evaluate(ROWS) == rows
     for hidden in (
