@@ -261,7 +261,7 @@ class Engine:
 
     def _admit(self, entry: Entry, now: datetime) -> Admit:
         queue, assignment, workload = entry.queue, entry.assignment, entry.workload
-        checks = queue.spec.checks_for(assignment.flavors)
+        checks = queue.spec.checks_for(assignment.flavors) if queue.spec.checks else ()
         queue.node.remove_all(entry.usage)
         self.state.snapshot.places.release(entry.places)
         is_admitted = all(

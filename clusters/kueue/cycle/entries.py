@@ -57,12 +57,12 @@ class Entry:
     @property
     def is_second_pass(self) -> bool:
         """Whether it holds quota already and looks for domains only."""
-        return self.workload.reservation is not None
+        return self.item.workload.reservation is not None
 
     @property
     def usage(self) -> Usage:
         """Quota that it takes beyond what it holds."""
-        return {} if self.is_second_pass else self.assignment.usage
+        return {} if self.item.workload.reservation is not None else self.assignment.usage
 
     @property
     def leaving(self) -> dict[str, Holding]:

@@ -9,7 +9,7 @@ podset_reducer.go, pkg/workloadslicing, v0.19.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
@@ -24,8 +24,20 @@ from clusters.kueue.quota.tree import ClusterQueueState, Holding
 from clusters.kueue.topology.need import PodSetNeed
 from clusters.kueue.workload.workloads import Workload
 
-_Tried: TypeAlias = tuple[Assignment, list[Victim]]
 _Flavors: TypeAlias = Mapping[tuple[str, str], str]
+
+
+class _Tried(NamedTuple):
+    """What an attempt came to."""
+
+    assignment: Assignment
+    targets: list[Victim]
+    outcome: AssignmentMode
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the workload can go on with it."""
+        return self.outcome is AssignmentMode.FIT or bool(self.targets)
 
 
 class Nominator:
@@ -47,15 +59,13 @@ class Nominator:
         if self._is_outdated(entry, cycle):
             item.last_tried = {}
         older = replaced_slice(entry.workload, queue=queue, gates=self._gates)
-        assignment, targets = full = self._tried(entry, older, allowed, counts=None)
-        if not _is_useful(full):
+        tried = self._tried(entry, older, allowed, counts=None)
+        if not tried.is_useful:
             reduced = self._reduced(entry, older, allowed)
-            if reduced is None:
-                older = None
-            else:
-                assignment, targets = reduced
-        entry.assignment, entry.targets, entry.replaced = assignment, targets, older
-        entry.outcome = assignment.outcome
+            older = older if reduced is not None else None
+            tried = reduced or tried
+        assignment, entry.targets, entry.outcome = tried
+        entry.assignment, entry.replaced = assignment, older
         self._hold_domains(entry)
         entry.places = self._assigner.topology.uses(assignment, workload=entry.workload)
         entry.message = assignment.message()
@@ -107,7 +117,7 @@ class Nominator:
 
         def attempt(counts: Sequence[int]) -> _Tried | None:
             tried = self._tried(entry, older, allowed, counts=counts)
-            return tried if _is_useful(tried) else None
+            return tried if tried.is_useful else None
 
         return smallest_reduction(entry.workload, attempt=attempt)
 
@@ -129,8 +139,9 @@ class Nominator:
                 replaced=older.workload.held() if older is not None else (),
             )
         )
-        if assignment.outcome is not AssignmentMode.PREEMPT:
-            return assignment, []
+        outcome = assignment.outcome
+        if outcome is not AssignmentMode.PREEMPT:
+            return _Tried(assignment, [], outcome)
         preemptor = Preemptor(
             workload=entry.workload,
             queue=entry.queue,
@@ -138,7 +149,7 @@ class Nominator:
             requests=assignment.to_free(),
             finds_places=lambda: self._finds_places(entry.workload, assignment.needs),
         )
-        return assignment, self._preemption.targets(preemptor)
+        return _Tried(assignment, self._preemption.targets(preemptor), outcome)
 
     def _finds_places(self, workload: Workload, needs: Sequence[PodSetNeed]) -> bool:
         return not needs or not self._assigner.topology.search(needs, workload).failed
@@ -150,11 +161,6 @@ def replaced_slice(workload: Workload, *, queue: ClusterQueueState, gates: Gates
         return None
     older = queue.holdings.get(workload.replaces)
     return older if older is not None and older.workload.namespace == workload.namespace else None
-
-
-def _is_useful(tried: _Tried) -> bool:
-    assignment, targets = tried
-    return assignment.outcome is AssignmentMode.FIT or bool(targets)
 
 
 def smallest_reduction(

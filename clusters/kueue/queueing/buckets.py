@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from clusters.kueue.assignment.outcome import FlavorAttempt
-from clusters.kueue.workload.workloads import NOTHING, Workload
+from clusters.kueue.workload.workloads import Workload
 
 _FEW_TOPS: Final = 64
 Order: TypeAlias = tuple[int, datetime, str]
@@ -35,7 +35,7 @@ class QueueItem:
 
     workload: Workload
     sequence: int = 0
-    last_tried: Mapping[tuple[str, str], int] = field(default_factory=lambda: NOTHING)
+    last_tried: Mapping[tuple[str, str], int] = field(default_factory=dict)
     tried_generation: int = 0
     tried_cycle: int = 0
     message: str = ""

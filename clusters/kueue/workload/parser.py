@@ -24,7 +24,6 @@ from clusters.kueue.workload.placement import parse_placement
 from clusters.kueue.workload.requests import PodSurroundings, pod_requests
 from clusters.kueue.workload.topology_request import parse_topology_request
 from clusters.kueue.workload.workloads import (
-    NOTHING,
     UNKNOWN_TIME,
     PodAdditions,
     PodSet,
@@ -117,8 +116,7 @@ class WorkloadParser:
             check_states={
                 item["name"]: item.get("state", "Pending")
                 for item in status.get("admissionChecks") or ()
-            }
-            or NOTHING,
+            },
             gated_by=annotations.get(labels.GATED_BY, ""),
             refused=annotations.get(labels.REFUSED, ""),
             replaces=sys.intern(replaces),
@@ -138,11 +136,10 @@ class WorkloadParser:
         shape_hash = _shape_hash(pod_sets, workload.priority, workload.reclaimable)
         return replace(workload, pod_sets=pod_sets, shape_hash=shape_hash)
 
-    def _reclaimable(self, status: Mapping[str, Any]) -> Mapping[str, int]:
+    def _reclaimable(self, status: Mapping[str, Any]) -> dict[str, int]:
         if not self._gates.reclaimable_pods:
-            return NOTHING
-        counts = {item["name"]: int(item["count"]) for item in status.get("reclaimablePods") or ()}
-        return counts or NOTHING
+            return {}
+        return {item["name"]: int(item["count"]) for item in status.get("reclaimablePods") or ()}
 
     def _queued_at(self, conditions: Mapping[str, Any], created_at: datetime) -> datetime:
         evicted = conditions.get("Evicted", _NO_CONDITION)
@@ -221,7 +218,7 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
     )
 
 
-def _additions(status: Mapping[str, Any]) -> Mapping[str, PodAdditions]:
+def _additions(status: Mapping[str, Any]) -> dict[str, PodAdditions]:
     """What checks that are ready add to pods, by pod set."""
     found: dict[str, PodAdditions] = {}
     for check in status.get("admissionChecks") or ():
@@ -231,7 +228,7 @@ def _additions(status: Mapping[str, Any]) -> Mapping[str, PodAdditions]:
                 selector={**before.selector, **(item.get("nodeSelector") or {})},
                 tolerations=(*before.tolerations, *parse_tolerations(item.get("tolerations"))),
             )
-    return found or NOTHING
+    return found
 
 
 def _owner(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> str:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from clusters.kueue.amounts import FlavorResource, add, add_usage, multiply
 from clusters.kueue.workload.matching import NodeRules, Toleration
@@ -20,8 +19,6 @@ from clusters.kueue.workload.requests import PodRequests
 from clusters.kueue.workload.topology_request import NO_REQUEST, TopologyRequest
 
 UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
-NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
-"""What most workloads have of most things; one object for all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -230,6 +227,8 @@ class Workload:
         if self.reservation is None:
             return ()
         counts = {item.name: self.remaining_count(item) for item in self.pod_sets}
+        if all(counts.get(hold.name) == hold.count for hold in self.reservation.pod_sets):
+            return self.reservation.pod_sets
         return tuple(self.reservation.left(counts))
 
     def usage(self) -> dict[FlavorResource, int]:
