@@ -158,8 +158,8 @@ def test_guard_deletes_an_old_copy_before_kueue_is_back(stage: Stage):
     eventually(lambda: not stage.workload("w1"), why=lambda: str(stage.writes))
     assert stage.fleet["w1"].job("train") is None
     assert stage.workload("w2") and stage.fleet["w2"].job("train")
-    assert stage.writes == ["remove-job on w1", "unfinalize on w1", "remove-copy on w1"]
     row = eventually(lambda: GuardIncident.objects.filter(state="cured").first())
+    assert stage.writes == ["remove-job on w1", "unfinalize on w1", "remove-copy on w1"]
     assert (row.defect, row.worker, row.name) == ("stale-copy", "w1", "train-w")
     assert "would delete the running one on w2" in row.found
     entry = AuditEntry.objects.get(action="guard.cure")
@@ -216,8 +216,8 @@ def test_guard_writes_that_no_pod_runs_where_every_copy_is_gone(stage: Stage):
     stage.start(guard="cure", pk=pk)
     eventually(lambda: stage.job_status().get("active") == 0)
     assert "startTime" not in stage.job_status()
-    assert stage.writes == ["free-quota on manager"]
     row = eventually(lambda: GuardIncident.objects.filter(state="cured").first())
+    assert stage.writes == ["free-quota on manager"]
     assert row.defect == "stuck-quota"
 
 
