@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.waiting import eventually
+
 from .rest import Rest
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -25,6 +27,13 @@ def grant(
     ):
         document = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": {"name": name}, **body}
         rest.apply(f"/apis/{_RBAC}/v1/{plural}/{name}", document)
+    told = next((rule for rule in rules if rule.get("resources")), None)
+    if told is not None:
+        resource, _, part = str(told["resources"][0]).partition("/")
+        right = {"verb": told["verbs"][0], "group": told["apiGroups"][0], "resource": resource}
+        right |= {"subresource": part} if part else {}
+        right |= {"name": told["resourceNames"][0]} if told.get("resourceNames") else {}
+        _await_right(rest, f"system:serviceaccount:{namespace}:{service_account}", right)
 
 
 def grant_everything(rest: Rest, user: str) -> None:
@@ -38,6 +47,18 @@ def grant_everything(rest: Rest, user: str) -> None:
         "subjects": [{"kind": "User", "apiGroup": _RBAC, "name": user}],
     }
     rest.apply(f"/apis/{_RBAC}/v1/clusterrolebindings/{name}", document)
+    _await_right(rest, user, {"verb": "*", "group": "*", "resource": "*"})
+
+
+def _await_right(rest: Rest, user: str, right: Mapping[str, str]) -> None:
+    """Until the API server goes by a binding, which it hears of a moment after it stored it."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": dict(right)},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    eventually(lambda: rest.create(path, review)["status"]["allowed"], seconds=20)
 
 
 def mint_token(rest: Rest, service_account: str, *, namespace: str, lifetime_s: int) -> str:
