@@ -29,7 +29,7 @@ from clusters.services.registration import (
     register_cluster,
     rotate_kubeconfig,
 )
-from clusters.services.roles import change_role, preview_role_change, serving_of
+from clusters.services.roles import Serving, change_role, preview_role_change, serving_of
 from clusters.services.switches import (
     edit_cluster,
     read_configuration,

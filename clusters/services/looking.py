@@ -47,7 +47,6 @@ MOST_PODS: Final = 200
 MOST_NODES: Final = 3
 MOST_EVENTS: Final = 50
 MOST_TEXT: Final = 500
-RESOURCE_QUOTA: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
 NOTHING: Final = (
     "Nothing on the clusters speaks against this job. If it waits for GPUs, its page says for "
     "which."
@@ -218,7 +217,7 @@ def read_objects(client: KubeClient, known: Objects, job: Sought) -> Objects:
         found = reader.with_pods(found)
     elif found.role == Cluster.Role.WORKER:
         asked = found.workload or job.workload
-        found = replace(found, quotas=reader.all_of(RESOURCE_QUOTA), asked=asked)
+        found = replace(found, quotas=reader.all_of(r.RESOURCE_QUOTA), asked=asked)
     return reader.with_events(found)
 
 

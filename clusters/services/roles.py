@@ -9,10 +9,10 @@ Workload where it ran (``clusters.reconcile.usage.build``), whatever role the cl
 from __future__ import annotations
 
 import copy
-from enum import StrEnum
 from typing import Final
 
 from django.db import IntegrityError, transaction
+from django.db.models import TextChoices
 
 from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
@@ -31,12 +31,12 @@ _NAMED: Final = 3
 """So many of what is in the way are named."""
 
 
-class Serving(StrEnum):
+class Serving(TextChoices):
     """What a cluster where jobs are submitted is there for."""
 
-    SINGLE = "single"
-    MANAGER_RUNS_JOBS = "manager_runs_jobs"
-    MANAGER = "manager"
+    SINGLE = "single", "A single cluster: jobs run here"
+    MANAGER_RUNS_JOBS = "manager_runs_jobs", "A manager that also runs jobs itself"
+    MANAGER = "manager", "A manager that starts no new jobs itself"
 
 
 _SHAPES: Final = {

@@ -44,7 +44,7 @@ from portal.cluster_changes import CHANGES, SETTINGS
 HIDDEN = method_decorator(sensitive_variables())
 
 MOST_TEXT = 200_000
-SERVING = [role.value for role in Serving]
+SERVING = Serving.values
 
 
 cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)

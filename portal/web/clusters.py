@@ -76,12 +76,6 @@ def _of(base: type[PortalForm] = PortalForm, **fields: forms.Field) -> type[Port
     return type("ChangeForm", (base,), {**fields, "field_order": list(fields)})
 
 
-ROLES: Mapping[str, str] = {
-    "single": "A single cluster: jobs run here",
-    "manager_runs_jobs": "A manager that also runs jobs itself",
-    "manager": "A manager that starts no new jobs itself",
-}
-
 FORMS: Mapping[str, type[PortalForm]] = {
     "mode": _of(
         ReasonForm,
@@ -89,10 +83,7 @@ FORMS: Mapping[str, type[PortalForm]] = {
     ),
     "role": _of(
         ReasonForm,
-        role=radio(
-            "What the cluster is there for",
-            **ROLES,
-        ),
+        role=radio("What the cluster is there for", **dict(enforcement.Serving.choices)),
     ),
     "drift": _of(
         drift_policy=radio(
@@ -261,8 +252,9 @@ def _configured(detail: seen.ClusterDetail) -> dict[str, Any]:
 def _roles(user: User, slug: str) -> list[dict[str, Any]]:
     """Each other role of a cluster: what it would change, or what is in the way."""
     found, rows = seen.cluster_for(user, slug), []
-    for role, label in ROLES.items():
-        if role == enforcement.serving_of(found):
+    now = enforcement.serving_of(found)
+    for role, label in enforcement.Serving.choices:
+        if role == now:
             continue
         try:
             changes = enforcement.preview_role_change(user, cluster=found, role=role)

@@ -19,8 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -29,7 +28,7 @@ from typing import Any, Final
 from tests.faults.load import Asked, Failure, Load, failures
 from tests.faults.pairs import KINDS
 from tests.faults.report import ARTIFACTS, begin, conclude
-from tests.faults.whole_road import INSTALLATION, METERED, Judge, is_open
+from tests.faults.whole_road import INSTALLATION, METERED, Judge, NoAccidents, is_open
 from tests.faults.whole_road import Report as Road
 
 PER_S: Final = 5.0
@@ -202,27 +201,19 @@ def in_words(seconds: float | None) -> str:
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
-class Deeds:
-    """What people do meanwhile: jobs are submitted and deleted, months are closed.
-
-    Has what a :class:`Judge` reads of accidents, of which there are none.
-    """
+class Deeds(NoAccidents):
+    """What people do meanwhile: jobs are submitted and deleted, months are closed."""
 
     def __init__(self, seed: int, house: Any, ground: Any, observer: Any) -> None:
         from tests.faults.mishaps import months_over
 
+        super().__init__()
         self._seed, self._house, self._ground, self._observer = seed, house, ground, observer
         self._months = [f"{month:%Y-%m}" for month in months_over()]
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._submit, self._close)
         ]
-        self.to_close: list[str] = []
-        self.done: Counter[str] = Counter()
-        self.left_out: Counter[str] = Counter()
-        self.broken_at: Mapping[str, list[tuple[int, int]]] = {}
-        self.away: list[tuple[str, float, float]] = []
-        self.thrown_back: list[int] = []
 
     def __enter__(self) -> Deeds:
         for thread in self._threads:

@@ -20,11 +20,9 @@ tests.controlplane build kueue-0.18``; the time of a build is not that of the ru
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -38,9 +36,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane import build
+from tests.faults.limits import no_longer_than
 from tests.faults.report import ARTIFACTS, begin, conclude, write_down
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
-from tests.faults.whole_road import INSTALLATION, METERED, Judge, is_open
+from tests.faults.whole_road import INSTALLATION, METERED, Judge, NoAccidents, is_open
 from tests.faults.whole_road import Report as Road
 from tests.waiting import eventually
 
@@ -156,24 +155,16 @@ def arrivals_of(seed: int) -> Iterator[Arrival]:
         at += chance.expovariate(JOBS_PER_S)
 
 
-class Deeds:
-    """Jobs are submitted all the time; one that is refused is submitted again.
-
-    Has what a :class:`Judge` reads of accidents, of which there are none.
-    """
+class Deeds(NoAccidents):
+    """Jobs are submitted all the time; one that is refused is submitted again."""
 
     def __init__(self, seed: int, ground: Any, observer: Any) -> None:
+        super().__init__()
         self._seed, self._ground, self._observer = seed, ground, observer
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._submit, name="deeds", daemon=True)
         self.refused = 0
         self.refused_s = 0.0
-        self.to_close: list[str] = []
-        self.done: Counter[str] = Counter()
-        self.left_out: Counter[str] = Counter()
-        self.broken_at: Mapping[str, list[tuple[int, int]]] = {}
-        self.away: list[tuple[str, float, float]] = []
-        self.thrown_back: list[int] = []
 
     def __enter__(self) -> Deeds:
         self._thread.start()
@@ -332,26 +323,6 @@ def install_signs(plane: Any, part: str) -> None:
     plane.rest.apply(f"/api/v1/{place}/configmaps/kueue-manager-config", settings)
 
 
-@contextlib.contextmanager
-def bounded(seconds: float) -> Iterator[None]:
-    """Break off what takes longer; what it has started is ended by who started it.
-
-    Raises:
-        TimeoutError: it does.
-    """
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"The run did not end within {seconds:.0f} s.")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def run(seed: int, *, first: str = "workers", minutes: float = LIMIT_MINUTES) -> Report:
     """Upgrade every cluster, and judge what came of it.
 
@@ -362,11 +333,11 @@ def run(seed: int, *, first: str = "workers", minutes: float = LIMIT_MINUTES) ->
 
     Raises:
         PartMissingError: something is not built, and cannot be.
-        TimeoutError: it did not end in time; everything was ended.
+        OutOfTime: it did not end in time; everything was ended.
     """
     build.ensure(("etcd", "kubernetes", "kwok", NEW, OLD))
     print(f"seed {seed}", flush=True)
-    with bounded(60 * minutes):
+    with no_longer_than(60 * minutes):
         return _run(Report(seed, "real", 0.0, order=order_of(first)), within_s=60 * minutes)
 
 

@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tests.faults import availability
+from tests.faults.limits import OutOfTime, no_longer_than
 from tests.faults.load import Load
 from tests.faults.lock_probe import Probe, probe, rows_of
 from tests.faults.pairs import Pairs
@@ -211,7 +210,7 @@ def run(
         add_scratch_migrations(trees[1])
         report.packages = other_requirements(*trees)
         try:
-            with _no_longer_than(60 * minutes):
+            with no_longer_than(60 * minutes):
                 _judge_scratch_migrations(trees[1], report)
                 if "probe" in parts:
                     report.probe = probe(trees[1], _environment(), rows=int(ROWS * scale))
@@ -224,24 +223,6 @@ def run(
             report.broken.append(f"not played to its end: {str(error)[:1000]}")
         report.load = os.getloadavg()[0]
     return report
-
-
-class OutOfTime(Exception):
-    """The run takes longer than it may. No OSError: those are expected of a house in pieces."""
-
-
-@contextmanager
-def _no_longer_than(seconds: float) -> Iterator[None]:
-    def stop(*_: object) -> None:
-        raise OutOfTime(f"stopped after {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _environment() -> dict[str, str]:

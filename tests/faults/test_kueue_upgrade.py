@@ -13,13 +13,13 @@ from tests.faults.kueue_upgrade import (
     Report,
     Step,
     arrivals_of,
-    bounded,
     faults_of,
     order_of,
     own_seconds,
     run,
     short_of,
 )
+from tests.faults.limits import OutOfTime, no_longer_than
 from tests.faults.observer import JOBS, WORKLOADS
 from tests.lanes import IN_CI
 from tests.servers import has_postgres
@@ -76,7 +76,7 @@ def test_a_run_that_proves_nothing_and_a_check_with_a_fault_are_broken_rules():
 
 
 def test_what_takes_too_long_is_broken_off():
-    with pytest.raises(TimeoutError, match="did not end"), bounded(0.01):
+    with pytest.raises(OutOfTime, match="did not end"), no_longer_than(0.01):
         while True:
             pass
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 
 from tests.faults import trees
+from tests.faults.limits import OutOfTime, no_longer_than
 from tests.faults.lock_probe import WAIT_S, Step
 from tests.faults.rolling_upgrade import (
     RELEASE,
-    OutOfTime,
     Replaced,
-    _no_longer_than,
     run,
 )
 from tests.front import nginx_program
@@ -77,7 +76,7 @@ def test_who_waits_too_long_or_does_not_come_back_is_a_fault():
 
 
 def test_run_stops_by_itself_even_where_errors_are_expected():
-    with pytest.raises(OutOfTime), _no_longer_than(0.01), contextlib.suppress(OSError):
+    with pytest.raises(OutOfTime), no_longer_than(0.01), contextlib.suppress(OSError):
         signal.pause()
 
 

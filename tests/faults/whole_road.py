@@ -18,8 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,18 @@ def is_open(ground: Any) -> bool:
         return all(is_true(document, "Active") for document in found)
     except ClusterError:
         return False
+
+
+class NoAccidents:
+    """What a :class:`Judge` reads of accidents, where there are none."""
+
+    def __init__(self) -> None:
+        self.to_close: list[str] = []
+        self.done: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self.broken_at: Mapping[str, list[tuple[int, int]]] = {}
+        self.away: list[tuple[str, float, float]] = []
+        self.thrown_back: list[int] = []
 
 
 class Judge:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from django.conf import settings as portal
@@ -24,17 +23,16 @@ from clusters.documents import labels
 from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
-from clusters.kube.pulse import Pulse
 from clusters.manifests.names import ADMISSION_CHECK
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.admission.body import AdmissionBody
-from clusters.reconcile.context import Clients, ShiftContext, registered
+from clusters.reconcile.context import registered
 from clusters.reconcile.dispatch.body import DispatchBody
 from clusters.reconcile.usage.build import Source, build
-from clusters.vault import unseal
 from portal.rehearsal.world import gpu_job
 from tests.billing.conftest import active_card, price
 from tests.builders import SmallFleet, line
+from tests.reconcile.deciding import deciding
 from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
 from tests.reconcile.usage_hand import Kueue, UsageHand, ago, kueue_on, usage_hand
 from tests.waiting import PATIENCE_S
@@ -282,35 +280,6 @@ def era(*slugs: str, dispatches: bool = False) -> Iterator[Era]:
         if dispatches:
             found.others.append(stack.enter_context(deciding(HOME, DispatchBody)))
         yield found
-
-
-Deciding = TypeVar("Deciding", AdmissionBody, DispatchBody)
-
-
-@contextmanager
-def deciding(slug: str, kind: Callable[[ShiftContext], Deciding]) -> Iterator[Deciding]:
-    """A body that admits, or dispatches, with real watches and without a Lease."""
-    registration = registered(slug)
-    assert registration is not None
-    stop, clients = threading.Event(), Clients()
-    with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
-        context = ShiftContext(
-            registration,
-            client=client,
-            clients=clients,
-            pulse=Pulse(client),
-            stop=stop,
-            fence=lambda: None,
-            holder="test",
-        )
-        body = kind(context)
-        try:
-            body.open()
-            yield body
-        finally:
-            stop.set()
-            body.close()
-            clients.close()
 
 
 def test_real_jobs_run_on_while_the_portal_decides_under_each_role(

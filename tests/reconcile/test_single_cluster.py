@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,14 +23,13 @@ from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.errors import NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
-from clusters.kube.pulse import Pulse
 from clusters.manifests.names import ADMISSION_CHECK, SPEND_CHECK
 from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post
 from clusters.manifests.wish import PolicyWish
 from clusters.models import Cluster, WorkloadState
 from clusters.reconcile.admission.body import AdmissionBody
-from clusters.reconcile.context import Clients, ShiftContext, registered
+from clusters.reconcile.context import registered
 from clusters.services import change_role
 from clusters.vault import unseal
 from portal.rehearsal.world import gpu_job
@@ -42,6 +40,7 @@ from tests.controlplane.fleet import Fleet
 from tests.controlplane.kwok_nodes import NodeShape
 from tests.controlplane.rest import ApiError
 from tests.policies.ground import apply_policies
+from tests.reconcile.deciding import deciding
 from tests.reconcile.fleet_rows import Hand, dev_server, quota_hand, register
 from tests.reconcile.real_clusters import admin_client, grant_to, register_real
 from tests.reconcile.real_road import Road, hand_over_namespaces
@@ -118,32 +117,6 @@ class Lone:
 
 
 @contextmanager
-def admission_body(slug: str) -> Iterator[AdmissionBody]:
-    """Of a registered cluster, with real watches and without a Lease."""
-    registration = registered(slug)
-    assert registration is not None
-    stop, clients = threading.Event(), Clients()
-    with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
-        context = ShiftContext(
-            registration,
-            client=client,
-            clients=clients,
-            pulse=Pulse(client),
-            stop=stop,
-            fence=lambda: None,
-            holder="test",
-        )
-        body = AdmissionBody(context)
-        try:
-            body.open()
-            yield body
-        finally:
-            stop.set()
-            body.close()
-            clients.close()
-
-
-@contextmanager
 def lone(fleet: SmallFleet, user: KubeClient, *, mode: str) -> Iterator[Lone]:
     """gpu-east is registered as a cluster of its own by now; nothing else is there."""
     services.retire_capacity(None, cluster="gpu-west", reason="There is one cluster.")
@@ -158,7 +131,7 @@ def lone(fleet: SmallFleet, user: KubeClient, *, mode: str) -> Iterator[Lone]:
             stack.enter_context(quota_hand(LAB)),
             stack.enter_context(usage_hand(LAB)),
             stack.enter_context(spend_hand(client, facts.facts)),
-            stack.enter_context(admission_body(LAB)) if mode == "portal" else None,
+            stack.enter_context(deciding(LAB, AdmissionBody)) if mode == "portal" else None,
         )
         yield found
         found.clear()

@@ -62,7 +62,7 @@ class Entry:
     @property
     def usage(self) -> Usage:
         """Quota that it takes beyond what it holds."""
-        return {} if self.item.workload.reservation is not None else self.assignment.usage
+        return {} if self.is_second_pass else self.assignment.usage
 
     @property
     def leaving(self) -> dict[str, Holding]:

@@ -227,8 +227,6 @@ class Workload:
         if self.reservation is None:
             return ()
         counts = {item.name: self.remaining_count(item) for item in self.pod_sets}
-        if all(counts.get(hold.name) == hold.count for hold in self.reservation.pod_sets):
-            return self.reservation.pod_sets
         return tuple(self.reservation.left(counts))
 
     def usage(self) -> dict[FlavorResource, int]:
