@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 
 from django.db.models import Sum
 
@@ -77,8 +78,8 @@ def usage_heat(user: User, chosen: UsageFilter, known: Iterable[UsageRow] | None
 
 
 def _hours(user: User, chosen: UsageFilter) -> Iterable[tuple[datetime, int]]:
-    rows = UsageScope(user, chosen).hours().values("hour")
-    return rows.annotate(used=Sum(USED)).values_list("hour", "used")
+    rows: Any = UsageScope(user, chosen).hours().values("hour")
+    yield from rows.annotate(used=Sum(USED)).values_list("hour", "used")
 
 
 def _told(rows: Iterable[UsageRow], chosen: UsageFilter) -> Iterable[tuple[datetime, int]]:
