@@ -103,7 +103,8 @@ class Part:
     Attributes:
         crds: Module and folder in it of CRDs that are kept beside the binaries; empty for none.
         pins: Folder of its go.mod where that is not its own name.
-        changes: File of Kueue's module → what is changed in it before it is compiled, old → new.
+        source: File of Kueue's module that is compiled as a program of its own; empty for none.
+        changes: What is changed in it before, old → new.
         is_optional: Only one run needs it: it is built where it is named, not with all others.
     """
 
@@ -113,12 +114,13 @@ class Part:
     crds: tuple[str, str] = ("", "")
     is_optional: bool = False
     pins: str = ""
-    changes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    source: str = ""
+    changes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_kueue(self) -> bool:
         """Whether Kueue's own CRDs and webhooks are kept beside the binaries."""
-        return KUEUE_MODULE in "".join(self.packages.values()) and not self.changes
+        return KUEUE_MODULE in "".join(self.packages.values())
 
     @property
     def module_folder(self) -> Path:
@@ -130,8 +132,8 @@ class Part:
         for pins in ("go.mod", "go.sum"):
             digest.update((self.module_folder / pins).read_bytes())
         shape = [sorted(self.packages.items()), self.ldflags, _build_flags(), _MANIFEST_FORMAT]
-        if self.changes:
-            shape.append({file: dict(changes) for file, changes in self.changes.items()})
+        if self.source:
+            shape.append({self.source: dict(self.changes)})
         digest.update(json.dumps(shape).encode())
         return digest.hexdigest()[:12]
 
@@ -183,14 +185,13 @@ PARTS: Mapping[str, Part] = {
         Part(OLDER_KUEUE, {OLDER_KUEUE: f"{KUEUE_MODULE}/cmd/kueue"}, is_optional=True),
         Part(
             UNBRAKED,
-            {UNBRAKED: f"{_SCHEDULER_BENCHMARK}/minimalkueue"},
+            {UNBRAKED: f"./{UNBRAKED}"},
             is_optional=True,
             pins="kueue",
+            source="test/performance/scheduler/minimalkueue/main.go",
             changes={
-                "test/performance/scheduler/minimalkueue/main.go": {
-                    "kubeConfig.QPS = 50\n": "kubeConfig.QPS = 300\n",
-                    "kubeConfig.Burst = 100\n": "kubeConfig.Burst = 500\n",
-                }
+                "kubeConfig.QPS = 50\n": "kubeConfig.QPS = 300\n",
+                "kubeConfig.Burst = 100\n": "kubeConfig.Burst = 500\n",
             },
         ),
         Part("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
@@ -379,26 +380,24 @@ def _build(part: Part, go: Path) -> None:
 
 
 def _overlay(go: Path, part: Part, scratch: Path) -> list[str]:
-    """Flags with which Go compiles the changed files in the place of the module's.
+    """Flags with which Go finds the changed source where the part's program should be.
 
     Raises:
         PartMissingError: the module does not have what is to be changed, exactly once.
     """
-    if not part.changes:
+    if not part.source:
         return []
-    module = _module_folder(go, KUEUE_MODULE, part)
-    replaced = {}
-    for number, (file, changes) in enumerate(part.changes.items()):
-        text = (module / file).read_text()
-        for old, new in changes.items():
-            if text.count(old) != 1:
-                raise PartMissingError(f"{file} of {KUEUE_MODULE} does not have once: {old!r}")
-            text = text.replace(old, new)
-        changed = scratch / f"{number}.go"
-        changed.write_text(text)
-        replaced[str(module / file)] = str(changed)
+    source = _module_folder(go, KUEUE_MODULE, part) / part.source
+    text = source.read_text()
+    for old, new in part.changes.items():
+        if text.count(old) != 1:
+            raise PartMissingError(f"{part.source} of {KUEUE_MODULE} does not have once: {old!r}")
+        text = text.replace(old, new)
+    changed = scratch / source.name
+    changed.write_text(text)
+    program = part.module_folder / part.name / source.name
     overlay = scratch / "overlay.json"
-    overlay.write_text(json.dumps({"Replace": replaced}))
+    overlay.write_text(json.dumps({"Replace": {str(program): str(changed)}}))
     return ["-overlay", str(overlay)]
 
 

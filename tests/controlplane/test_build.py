@@ -89,16 +89,15 @@ def test_a_source_that_does_not_have_what_is_changed_is_not_compiled(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = build.PARTS[build.UNBRAKED]
-    [(file, changes)] = part.changes.items()
-    source = tmp_path / file
+    source = tmp_path / part.source
     source.parent.mkdir(parents=True)
-    source.write_text("\n".join(changes))
+    source.write_text("".join(part.changes))
     monkeypatch.setattr(build, "_module_folder", lambda *_: tmp_path)
     flag, overlay = build._overlay(Path("go"), part, tmp_path)
     assert flag == "-overlay"
-    [(old, new)] = json.loads(Path(overlay).read_text())["Replace"].items()
-    assert old == str(source)
-    assert Path(new).read_text() == "\n".join(changes.values())
+    [(program, changed)] = json.loads(Path(overlay).read_text())["Replace"].items()
+    assert program == str(part.module_folder / part.name / "main.go")
+    assert Path(changed).read_text() == "".join(part.changes.values())
 
     source.write_text("kubeConfig.QPS = 60\n")
     with pytest.raises(build.PartMissingError, match=r"does not have once: 'kubeConfig\.QPS = 50"):
