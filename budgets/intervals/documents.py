@@ -81,7 +81,10 @@ def needed_fields(
                 {
                     "name": pod_set.get("name", "main"),
                     "count": pod_set.get("count", 0),
-                    "gpus": _pod_gpus(pod_set, gpu_resources),
+                    "gpus": max(
+                        _pod_gpus(pod_set, gpu_resources),
+                        _claimed_gpus(pod_set, status, gpu_resources),
+                    ),
                 }
                 for pod_set in spec.get("podSets") or []
             ],
@@ -289,6 +292,30 @@ def _pod_gpus(pod_set: Document, gpu_resources: Collection[str]) -> int:
         starting = max((_request(row, resource) for row in starters), default=0)
         together += max(running, starting)
     return together
+
+
+def _claimed_gpus(pod_set: Document, status: Document, gpu_resources: Collection[str]) -> int:
+    """Devices of one pod that asks for them by claims: what was counted when it was looked at.
+
+    Only a scheduler knows what a claim comes to: Kueue tells it in ``status.resourceRequests`` of
+    what waits, and in ``status.admission`` of what was admitted.
+    """
+    pod = ((pod_set.get("template") or {}).get("spec")) or {}
+    if not pod.get("resourceClaims"):
+        return 0
+    name, count = pod_set.get("name", "main"), int(pod_set.get("count") or 0)
+    admission = status.get("admission") or {}
+    asked = [(row, row.get("resources"), count) for row in status.get("resourceRequests") or []]
+    asked += [
+        (row, row.get("resourceUsage"), int(row.get("count") or count))
+        for row in admission.get("podSetAssignments") or []
+    ]
+    found = 0
+    for row, amounts, pods in asked:
+        for resource in gpu_resources if row.get("name", "main") == name and pods else ():
+            total = _whole((amounts or {}).get(resource, 0), field=f"devices of {name}")
+            found = max(found, total // pods)
+    return found
 
 
 def _request(container: Document, resource: str) -> int:

@@ -92,6 +92,8 @@ KINDS: tuple[ServedKind, ...] = (
     _admission("MutatingWebhookConfiguration"),
     CRDS,
     _served("PriorityClass", group="scheduling.k8s.io"),
+    _served("DeviceClass", core.OPEN, group="resource.k8s.io"),
+    _served("ResourceClaimTemplate", core.OPEN, group="resource.k8s.io", namespaced=True),
     _kueue("Topology", kueue.TOPOLOGY_SPEC),
     _kueue("ResourceFlavor", kueue.RESOURCE_FLAVOR_SPEC),
     _kueue("WorkloadPriorityClass", others=_VALUE),

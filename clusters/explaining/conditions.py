@@ -83,6 +83,61 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
             "its ClusterQueue does not take jobs of its namespace (namespaceSelector)",
         ),
         (
+            r"get claim spec for ResourceClaimTemplate (\S+) in podset \S+: .* not found",
+            "its pods claim devices by the ResourceClaimTemplate {0}, which is not in its "
+            "namespace; create it, and the job goes on by itself",
+        ),
+        (
+            r"the portal may not read ResourceClaimTemplates",
+            "its pods claim devices, and the portal may not read ResourceClaimTemplates on this "
+            "cluster; an admin applies the cluster's rights again",
+        ),
+        (
+            r"DeviceClass of ResourceClaimTemplate (\S+) is not mapped in DRA configuration",
+            "its pods claim devices by the ResourceClaimTemplate {0}, and on this cluster no "
+            "device of a claim counts against a budget (resources.deviceClassMappings is empty)",
+        ),
+        (
+            r"DeviceClass (\S+) is not mapped in DRA configuration",
+            "its pods claim devices of class {0}, and no budget on this cluster counts that class "
+            "(resources.deviceClassMappings)",
+        ),
+        (
+            r"feature does not support use of resource claims",
+            "its pods share a ResourceClaim, whose devices cannot be counted for one job; claim "
+            "them by a ResourceClaimTemplate",
+        ),
+        (
+            r"uses DRA resources but the KueueDRAIntegration feature gate is not enabled",
+            "its pods claim devices, and claims are switched off on this cluster "
+            "(KueueDRAIntegration)",
+        ),
+        (
+            r"ResourceClaimTemplate (\S+): AllocationMode 'All' is not supported",
+            "its ResourceClaimTemplate {0} claims all devices that there are; say in count how "
+            "many",
+        ),
+        (
+            r"ResourceClaimTemplate (\S+): FirstAvailable device selection is not supported",
+            "its ResourceClaimTemplate {0} leaves open which devices it claims (firstAvailable); "
+            "claim one class (exactly)",
+        ),
+        (
+            r"ResourceClaimTemplate (\S+): AdminAccess is not supported",
+            "its ResourceClaimTemplate {0} asks for devices that others use (adminAccess), which "
+            "no budget counts",
+        ),
+        (
+            r"ResourceClaimTemplate (\S+): devices that are selected by CEL are not counted",
+            "its ResourceClaimTemplate {0} selects devices by CEL, which the portal cannot check; "
+            "claim a DeviceClass that has those devices alone",
+        ),
+        (
+            r"DeviceClass (\S+) (?:counts by sources|with sources configured)",
+            "its pods ask for devices of class {0}, of which parts count (sources in "
+            "resources.deviceClassMappings), and the portal counts whole devices",
+        ),
+        (
             r"didn't satisfy LimitRange constraints: (.+)",
             "it asks for more or less than a LimitRange of its namespace allows: {0}",
         ),

@@ -114,14 +114,14 @@ def clean_template(template: Document) -> dict[str, Any]:
 
 
 def containers_of(template: Document) -> tuple[Any, ...]:
-    """What is compared of a pod template: containers and init containers, defaults left out."""
+    """What is compared of a pod template: its containers and claims, defaults left out."""
     spec = template.get("spec") or {}
     return tuple(
         [
             {k: v for k, v in item.items() if v not in (None, {}, [])}
             for item in spec.get(field) or ()
         ]
-        for field in ("containers", "initContainers")
+        for field in ("containers", "initContainers", "resourceClaims")
     )
 
 

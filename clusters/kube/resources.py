@@ -37,6 +37,8 @@ VALIDATING_WEBHOOK = _admission("ValidatingWebhookConfiguration")
 MUTATING_WEBHOOK = _admission("MutatingWebhookConfiguration")
 SELF_SUBJECT_ACCESS_REVIEW = _cluster_wide("SelfSubjectAccessReview", "v1", "authorization.k8s.io")
 PRIORITY_CLASS = _cluster_wide("PriorityClass", "v1", "scheduling.k8s.io")
+DEVICE_CLASS = _cluster_wide("DeviceClass", "v1", "resource.k8s.io")
+RESOURCE_CLAIM_TEMPLATE = Resource.guessed("ResourceClaimTemplate", "v1", "resource.k8s.io")
 
 RESOURCE_FLAVOR = _kueue("ResourceFlavor", namespaced=False)
 TOPOLOGY = _kueue("Topology", namespaced=False)

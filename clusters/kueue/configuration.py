@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final
@@ -16,6 +16,12 @@ from clusters.kueue import feature_gates
 from clusters.kueue.amounts import parse_decimal
 
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(ms|h|m|s)")
+_QUALIFIED: Final = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
+_LONGEST_NAME: Final = 253
+MAPPINGS_MOST: Final = 16
+CLASSES_MOST: Final = 8
 _SAMPLING_S: Final = 300.0
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -66,6 +72,9 @@ class Gates:
     tas_replace_node_due_to_not_ready_over_fixed_time: bool = False
     skip_reassignment_for_pod_owned_workloads: bool = True
     elastic_jobs_via_workload_slices_with_tas: bool = False
+    kueue_dra_integration: bool = True
+    kueue_dra_integration_extended_resource: bool = True
+    kueue_dra_reject_workloads_when_dra_disabled: bool = True
     scheduler_library_integration: bool = False
     unadmitted_workloads_observability: bool = False
 
@@ -77,6 +86,19 @@ class Transformation:
     outputs: Mapping[str, str]
     keeps_input: bool = True
     multiply_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClasses:
+    """Which resource a device of a DeviceClass counts as.
+
+    Attributes:
+        resources: resource by DeviceClass.
+        sourced: DeviceClasses whose devices count by what they consume, and not one by one.
+    """
+
+    resources: Mapping[str, str] = field(default_factory=dict)
+    sourced: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +142,7 @@ class Configuration:
         admission_fair_sharing: its rules, ``None`` when it is off.
         excluded_prefixes: resource names with these prefixes are not accounted.
         transformations: by input resource.
+        device_classes: what devices that are claimed count as.
         ignores_undeclared: resources that no resource group covers are ignored, not refused.
         requeues_by_eviction: a workload evicted for PodsReadyTimeout re-enters at that time.
         blocks_admission: one workload starts at a time, when all others' pods are ready.
@@ -129,12 +152,14 @@ class Configuration:
         placed_kinds: kinds, as ``batch/v1, Kind=Job``, whose pods whoever carries decisions out
             brings to the domains that are chosen: others are refused that ask for a topology, and
             what is dispatched is left to its worker. ``None`` for a scheduler alone: all kinds.
+        reads_templates: whoever feeds the engine may read what claims are made from.
     """
 
     fair_strategies: tuple[FairStrategy, ...] = ()
     admission_fair_sharing: AdmissionFairSharing | None = None
     excluded_prefixes: tuple[str, ...] = ()
     transformations: Mapping[str, Transformation] = field(default_factory=dict)
+    device_classes: DeviceClasses = field(default_factory=DeviceClasses)
     ignores_undeclared: bool = False
     requeues_by_eviction: bool = True
     blocks_admission: bool = False
@@ -142,18 +167,30 @@ class Configuration:
     gates: Gates = field(default_factory=Gates)
     copied_labels: tuple[str, ...] = ()
     placed_kinds: frozenset[str] | None = None
+    reads_templates: bool = True
 
     @property
     def has_fair_sharing(self) -> bool:
         """Whether fair sharing is on."""
         return bool(self.fair_strategies)
 
+    @property
+    def counts_claims(self) -> bool:
+        """Whether devices of claims count, so that ResourceClaimTemplates have to be known."""
+        return self.gates.kueue_dra_integration and bool(self.device_classes.resources)
+
+    @property
+    def counts_named_devices(self) -> bool:
+        """Whether DeviceClasses that stand for a resource name have to be known."""
+        return self.counts_claims and self.gates.kueue_dra_integration_extended_resource
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> Configuration:
         """Read a Kueue ``Configuration`` document; missing parts mean defaults.
 
         Raises:
-            ValueError: an enum value is unknown, a duration malformed, a weight negative.
+            ValueError: an enum value is unknown, a duration malformed, a weight negative, a mapping
+                of DeviceClasses one that Kueue does not start with.
         """
         source = document or {}
         resources, integrations = source.get("resources") or {}, source.get("integrations") or {}
@@ -165,6 +202,7 @@ class Configuration:
             admission_fair_sharing=_by_usage(by_usage) if by_usage is not None else None,
             excluded_prefixes=tuple(resources.get("excludeResourcePrefixes") or ()),
             transformations=_transformations(resources.get("transformations") or ()),
+            device_classes=_device_classes(resources.get("deviceClassMappings") or ()),
             ignores_undeclared=resources.get("quotaCheckStrategy") == "IgnoreUndeclared",
             requeues_by_eviction=requeuing.get("timestamp", "Eviction") == "Eviction",
             blocks_admission=(source.get("waitForPodsReady") or {}).get("blockAdmission") is True,
@@ -204,6 +242,50 @@ def _transformations(section: Iterable[Mapping[str, Any]]) -> dict[str, Transfor
     }
 
 
+def _device_classes(section: Sequence[Mapping[str, Any]]) -> DeviceClasses:
+    """Mappings as Kueue's own validation lets them pass."""
+    at = "deviceClassMappings"
+    _bounded(at, section, most=MAPPINGS_MOST)
+    resources: dict[str, str] = {}
+    sourced: set[str] = set()
+    named: set[str] = set()
+    for index, item in enumerate(section):
+        path, name = f"{at}[{index}]", _qualified(f"{at}[{index}].name", item.get("name"))
+        if name in named:
+            raise ValueError(f"{path}.name {name!r} is that of a mapping before it: join the two")
+        named.add(name)
+        classes = item.get("deviceClassNames") or ()
+        if not classes:
+            raise ValueError(f"{path}.deviceClassNames is empty: name at least one DeviceClass")
+        _bounded(f"{path}.deviceClassNames", classes, most=CLASSES_MOST)
+        for place, given in enumerate(classes):
+            known = _qualified(f"{path}.deviceClassNames[{place}]", given)
+            before = resources.setdefault(known, name)
+            # What counts by sources may count for several resources.
+            if before != name and not (item.get("sources") and known in sourced):
+                raise ValueError(
+                    f"{path}.deviceClassNames[{place}] {known!r} is mapped to {before} before: "
+                    "a DeviceClass counts as one resource"
+                )
+        if item.get("sources"):
+            sourced.update(classes)
+    return DeviceClasses(resources, frozenset(sourced))
+
+
+def _bounded(path: str, listed: Sequence[Any], *, most: int) -> None:
+    if len(listed) > most:
+        raise ValueError(f"{path} has {len(listed):,} entries, and Kueue takes {most} at most")
+
+
+def _qualified(path: str, given: object) -> str:
+    text = given if isinstance(given, str) else ""
+    if len(text) > _LONGEST_NAME or not _QUALIFIED.fullmatch(text):
+        raise ValueError(
+            f"{path} {str(given)[:60]!r} is no qualified name: write one such as example.com/gpu"
+        )
+    return text
+
+
 def _pods_ready(source: Mapping[str, Any]) -> PodsReadyRules | None:
     if feature_gates.in_force(source.get("featureGates") or {})["DisableWaitForPodsReady"]:
         return None
@@ -237,9 +319,19 @@ def parse_duration(text: str) -> float:
 def not_followed(document: Mapping[str, Any]) -> list[str]:
     """What a Kueue ``Configuration`` says that no decision here follows, with its effect."""
     found = feature_gates.refused(document.get("featureGates") or {})
-    if (document.get("resources") or {}).get("deviceClassMappings"):
-        found.append("resources.deviceClassMappings: devices by claims count as quota")
-    return found
+    mappings = (document.get("resources") or {}).get("deviceClassMappings") or ()
+    return [*found, *_sources(mappings)]
+
+
+def _sources(mappings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Of devices that are shared: Kueue reads what they consume from ResourceSlices."""
+    for index, item in enumerate(mappings):
+        if item.get("sources"):
+            yield (
+                f"resources.deviceClassMappings[{index}].sources: devices count as "
+                f"{item.get('name')} by what they consume, not one by one, and jobs that claim "
+                "them are refused"
+            )
 
 
 def _gates(section: Mapping[str, bool]) -> Gates:

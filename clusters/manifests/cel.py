@@ -101,6 +101,11 @@ def claims(specs: str) -> str:
     return f"{specs}.exists(s, s.?resourceClaims.orValue([]).size() > 0)"
 
 
+def claims_of(specs: str) -> str:
+    """The claims of each pod spec of a list that has some."""
+    return f"({specs}).map(s, s.?resourceClaims.orValue([])).filter(c, c.size() > 0)"
+
+
 def is_gated(spec: str) -> str:
     """Whether the admission gate holds back the pods of a spec."""
     gate = quoted(labels.ADMISSION_GATE)

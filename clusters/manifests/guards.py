@@ -40,6 +40,10 @@ _CLAIMS: Final = (
     "Devices of a resource claim are not counted against a budget. Ask for GPUs by their name in "
     "resources.limits."
 )
+_SAME_CLAIMS: Final = (
+    "Devices are counted by the claims that a job is submitted with, so they cannot be changed: "
+    "submit another job."
+)
 _IS_NEW: Final = "object != null && oldObject == null"
 _RUNS: Final = "object != null && variables.ran && !variables.waits && variables.counts"
 _SAME_RUNNER: Final = (
@@ -101,7 +105,8 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             f"{_same(labels.PREBUILT, what=cel.annotation)})",
             f"This {name} runs, so its queue and its Workload cannot be changed.",
         ),
-        Guard("object == null || !variables.claims", _CLAIMS),
+        *_without_claims(wish, "object == null || !variables.claims"),
+        *_same_claims(wish, places_of(kind)),
         Guard(
             "object != null || !(variables.ran && variables.counts) || "
             "(request.?options.?propagationPolicy.orValue('') != 'Orphan' && "
@@ -184,7 +189,7 @@ def pods(wish: PolicyWish) -> Guarded:
             f"!({is_new} && variables.asks) || {cel.is_gated('object.spec')} || variables.of_job",
             message,
         ),
-        Guard(f"!({is_new} && variables.claims)", _CLAIMS),
+        *_without_claims(wish, f"!({is_new} && variables.claims)"),
         Guard(
             f"{is_new} || {gates} || {cel.by(wish.starters)}",
             "This pod waits for its quota; its scheduling gate is taken off when the budget has "
@@ -223,7 +228,7 @@ def cron_jobs(wish: PolicyWish) -> Guarded:
     """CronJobs: what they make are Jobs like any other, and queue as these do."""
     places = (PodSetsAt("jobTemplate", template="spec.template", counts=()),)
     variables = _asking(wish, places, of="object.spec")
-    found = [Guard("!variables.claims", _CLAIMS)]
+    found = _without_claims(wish)
     if not wish.takes_jobs:
         found.append(Guard("!variables.asks", _RUNS_THERE))
     elif not wish.post.is_portal_mode:
@@ -239,7 +244,7 @@ def cron_jobs(wish: PolicyWish) -> Guarded:
 def elsewhere(wish: PolicyWish) -> Guarded:
     """Pods with GPUs where no budget is."""
     guard = Guard(
-        "!variables.asks && !variables.claims",
+        "!variables.asks" if wish.post.counts_claims else "!variables.asks && !variables.claims",
         "Only workspaces of the GPU budget portal can ask for GPUs on this cluster, and this "
         "namespace is not one.",
     )
@@ -264,7 +269,7 @@ def _makers(wish: PolicyWish, places: Sequence[PodSetsAt], *, on: Sequence[Serve
     """Whoever makes pods without being suspended: they are gated, each for itself."""
     variables = _asking(wish, places, of="object.spec")
     is_part = cel.by_controller(wish.operators)
-    found = [Guard("!variables.claims", _CLAIMS)]
+    found = _without_claims(wish)
     if not wish.takes_jobs:
         holds = f"!variables.asks || {is_part} || {cel.by((wish.multikueue_user,))}"
         return Guarded(on, [*found, Guard(holds, _RUNS_THERE)], variables)
@@ -283,12 +288,29 @@ def _makers(wish: PolicyWish, places: Sequence[PodSetsAt], *, on: Sequence[Serve
     return Guarded(on, found, variables)
 
 
+def _without_claims(wish: PolicyWish, holds: str = "!variables.claims") -> list[Guard]:
+    """Where devices of claims do not count nobody claims any; elsewhere who claims asks."""
+    return [] if wish.post.counts_claims else [Guard(holds, _CLAIMS)]
+
+
+def _same_claims(wish: PolicyWish, places: Sequence[PodSetsAt]) -> Iterator[Guard]:
+    """A claim of another template, or of more devices, would run with the quota of the first."""
+    if wish.post.counts_claims and places:
+        before, after = (
+            cel.claims_of(cel.pod_specs(places, of=f"{of}.spec")) for of in ("oldObject", "object")
+        )
+        yield Guard(f"!({cel.IS_UPDATE}) || {before} == {after}", _SAME_CLAIMS)
+
+
 def _asking(wish: PolicyWish, places: Sequence[PodSetsAt] | None, *, of: str) -> dict[str, str]:
     """Variables: the pod specs, and whether they ask for GPUs, or for devices by claims.
 
     A kind whose pods only its own controller knows always asks.
     """
     specs = of if places is None else cel.pod_specs(places, of=of)
+    if wish.post.counts_claims:
+        asks = f"{_asks(wish, 'variables.specs')} || {cel.claims('variables.specs')}"
+        return {"specs": specs, "asks": asks} if specs else {"asks": "true"}
     if not specs:
         return {"asks": "true", "claims": "false"}
     return {

@@ -74,6 +74,8 @@ class Post:
         has_profiles: ClusterProfiles may lead to workers (manager in portal mode only).
         is_single: Jobs are submitted here, and run here.
         has_own_queue: It was a single cluster and became a manager: queue ``default`` is its own.
+        counts_claims: Devices of claims count there, so their templates are read.
+        counts_named_devices: So do devices that are asked for by the name of their class.
     """
 
     is_manager: bool
@@ -87,6 +89,8 @@ class Post:
     has_profiles: bool = False
     is_single: bool = False
     has_own_queue: bool = False
+    counts_claims: bool = False
+    counts_named_devices: bool = False
 
     @property
     def takes_jobs(self) -> bool:

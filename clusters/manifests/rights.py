@@ -34,6 +34,7 @@ def portal_rules(post: Post) -> tuple[Rule, ...]:
     """What the *portal* identity needs on a cluster."""
     rules = [*_quota_rules(), *_reading_rules(), *_lease_rules(post), *_sign_rules()]
     rules += _acting_rules(post)
+    rules += _device_rules(post)
     if post.is_portal_mode:
         rules += _deciding_rules()
         rules += _queueing_rules(post.kinds)
@@ -104,6 +105,15 @@ def _acting_rules(post: Post) -> Iterator[Rule]:
     yield _hint("batch", ("jobs",), ("delete",), why)
     for kind in post.kinds if post.takes_jobs else ():
         yield _hint(kind.group, (kind.plural,), ("delete",), why)
+
+
+def _device_rules(post: Post) -> Iterator[Rule]:
+    """Where devices of claims count: what claims are made from, and no claim itself."""
+    read = partial(Rule, "resource.k8s.io", verbs=_READ, is_required=post.is_portal_mode)
+    if post.counts_claims:
+        yield read(("resourceclaimtemplates",), why="devices that jobs claim")
+    if post.counts_named_devices:
+        yield read(("deviceclasses",), why="devices that jobs ask for by the name of their class")
 
 
 def _lease_rules(post: Post) -> Iterator[Rule]:

@@ -17,7 +17,7 @@ from clusters.kube.client import KubeClient
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.why import explain
 from clusters.reconcile.explained.reporter import evidence_of
-from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, PLACEMENT_KINDS
+from clusters.reconcile.warm_engine import OPTIONAL_KINDS, PLACEMENT_KINDS, engine_kinds
 
 MOST_CYCLES: Final = 200
 
@@ -59,7 +59,7 @@ def explain_once(
     """
     engine = Engine(configuration or None)
     documents: dict[str, Document] = {}
-    for resource in ENGINE_KINDS:
+    for resource in engine_kinds(engine.configuration):
         try:
             found = client.list(resource).items
         except (Forbidden, NotFound):

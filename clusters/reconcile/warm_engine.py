@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from clusters.documents.conditions import condition
-from clusters.documents.keys import Document, key_of
+from clusters.documents.keys import Document, key_of, without_writers
 from clusters.kube import resources as r
 from clusters.kube.client import EVERYTHING, Selection
 from clusters.kube.resources import Resource
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.workload.devices import template_facts
 
 LIMIT_RANGE: Final = Resource("", "v1", "limitranges", "LimitRange", True)
 RUNTIME_CLASS: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
@@ -23,8 +24,11 @@ ENGINE_KINDS: Final[tuple[Resource, ...]] = (
 )  # fmt: skip
 # A cluster that does not serve or show one of these is worked on without it.
 OPTIONAL_KINDS: Final = frozenset(
-    {LIMIT_RANGE, RUNTIME_CLASS, r.PRIORITY_CLASS, r.WORKLOAD_PRIORITY_CLASS}
-)
+    {
+        LIMIT_RANGE, RUNTIME_CLASS, r.PRIORITY_CLASS, r.WORKLOAD_PRIORITY_CLASS,
+        r.DEVICE_CLASS, r.RESOURCE_CLAIM_TEMPLATE,
+    }
+)  # fmt: skip
 
 # What placement reads besides, where a flavor has a topology.
 PLACEMENT_KINDS: Final[tuple[tuple[Resource, Selection], ...]] = (
@@ -32,6 +36,27 @@ PLACEMENT_KINDS: Final[tuple[tuple[Resource, Selection], ...]] = (
     (r.NODE, EVERYTHING),
     (r.POD, Selection(fields="status.phase!=Succeeded,status.phase!=Failed")),
 )
+
+
+_KEPT: Final[Mapping[Resource, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    r.RESOURCE_CLAIM_TEMPLATE: template_facts
+}
+
+
+def engine_kinds(configuration: Configuration) -> tuple[Resource, ...]:
+    """What an engine reads under a Configuration, in the order of ``ENGINE_KINDS``.
+
+    What claims of devices ask for is read where they count, and nowhere else.
+    """
+    if not configuration.counts_claims:
+        return ENGINE_KINDS
+    named = (r.DEVICE_CLASS,) if configuration.counts_named_devices else ()
+    return (*named, r.RESOURCE_CLAIM_TEMPLATE, *ENGINE_KINDS)
+
+
+def kept_of(resource: Resource) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What of an object of some kind is kept."""
+    return _KEPT.get(resource, without_writers)
 
 
 def by_quota_alone(document: Mapping[str, Any] | None) -> Configuration:

@@ -74,6 +74,11 @@ def settings_of(document: Mapping[str, Any]) -> list[Setting]:
             "Resources that count as others.",
         ),
         (
+            "resources.deviceClassMappings",
+            _device_classes(read),
+            "What a device counts as that a job claims by its DeviceClass.",
+        ),
+        (
             "resources.quotaCheckStrategy",
             "ignored" if read.ignores_undeclared else "refused",
             "What happens to a job that asks for a resource without quota.",
@@ -98,6 +103,15 @@ def _gates(gates: Gates) -> str:
         f"{name.replace('_', ' ')} {'on' if getattr(gates, name) else 'off'}"
         for name in Gates.__dataclass_fields__
         if getattr(gates, name) != getattr(usual, name)
+    )
+
+
+def _device_classes(read: Configuration) -> str:
+    if not read.gates.kueue_dra_integration:
+        return "off"
+    mapped = read.device_classes.resources
+    return "; ".join(f"{name} as {resource}" for name, resource in mapped.items()) or (
+        "none: jobs with claims are refused"
     )
 
 

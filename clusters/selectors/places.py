@@ -11,6 +11,7 @@ from budgets.models import Flavor
 from budgets.plan import ClusterPlace
 from budgets.selectors.fleet.places import flavor_places
 from clusters.documents.resources import Resource
+from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue.dispatchers import dispatcher_named
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.rbac import Post
@@ -146,6 +147,7 @@ def post_of(cluster: Cluster) -> Post:
         workers = tuple(known.values_list("slug", flat=True))
     dispatch, guard = _settings_of(cluster) if cluster.is_single else _manager_settings()
     is_beside = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
+    configured = _configuration_of(cluster)
     return Post(
         is_manager=cluster.is_manager,
         is_portal_mode=cluster.mode == Cluster.Mode.PORTAL,
@@ -158,6 +160,8 @@ def post_of(cluster: Cluster) -> Post:
         has_profiles=bool(settings.PORTAL_ACCESS_PROVIDERS),
         is_single=cluster.is_single,
         has_own_queue=bool(cluster.own_queue),
+        counts_claims=configured.counts_claims,
+        counts_named_devices=configured.counts_named_devices,
     )
 
 
@@ -187,6 +191,14 @@ def _settings_of(cluster: Cluster) -> tuple[DispatchSettings, str]:
         return DispatchSettings.from_document(cluster.kueue_configuration), cluster.guard
     except ValueError:
         return DispatchSettings(), cluster.guard  # what cannot be read is told where it is stored
+
+
+def _configuration_of(cluster: Cluster) -> Configuration:
+    """As it is stored; the defaults where that cannot be read, which is told where it is stored."""
+    try:
+        return Configuration.from_document(cluster.kueue_configuration)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return Configuration()
 
 
 def policy_wish(cluster: Cluster) -> PolicyWish:

@@ -22,6 +22,7 @@ from clusters.documents.kueue_versions import line_of_crds
 from clusters.errors import AnswerTooLarge, ClusterError, Forbidden, NotFound, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, is_allowed
+from clusters.kube.resources import Resource
 from clusters.kube.transport import Call
 from clusters.manifests.names import KUEUE_NAMESPACE
 from clusters.manifests.rbac import Right
@@ -79,6 +80,19 @@ def served_kinds(client: KubeClient) -> ServedKinds:
     versions = tuple(str(entry["version"]) for entry in group.get("versions") or [])
     found = {str(entry["name"]) for entry in listed.get("resources") or []}
     return ServedKinds(versions, tuple(name for name in needed if name not in found))
+
+
+def serves(client: KubeClient, resource: Resource) -> bool:
+    """Whether a cluster serves a kind at the version that the portal reads it at.
+
+    Raises:
+        ClusterError: the cluster does not tell.
+    """
+    try:
+        found = client.request(Call("GET", f"/apis/{resource.api_version}"))
+    except NotFound:
+        return False
+    return any(entry.get("name") == resource.plural for entry in found.get("resources") or [])
 
 
 def kueue_version(client: KubeClient) -> str:

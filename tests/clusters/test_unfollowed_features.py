@@ -28,9 +28,17 @@ GATES = {"featureGates": {"PriorityBoost": True, "AdmissionGatedBy": False}}
             id="gates",
         ),
         pytest.param(
-            {"resources": {"deviceClassMappings": [{"name": "gpu"}]}},
-            ["resources.deviceClassMappings: devices by claims count as quota"],
-            id="devices",
+            {"resources": {"deviceClassMappings": [{"name": "gpu", "deviceClassNames": ["a"]}]}},
+            [],
+            id="devices of claims",
+        ),
+        pytest.param(
+            {"resources": {"deviceClassMappings": [{"name": "gpu", "sources": [{"counter": {}}]}]}},
+            [
+                "resources.deviceClassMappings[0].sources: devices count as gpu by what they "
+                "consume, not one by one, and jobs that claim them are refused"
+            ],
+            id="parts of devices",
         ),
     ],
 )

@@ -27,6 +27,8 @@ from tests.kueue.builders import (
     reserved,
     workload,
 )
+from tests.kueue.test_devices import CLASS, H100, MAPPED, claiming, exactly
+from tests.kueue.test_devices import template as claim_template
 from tests.kueue.test_nomination import sliced
 from tests.kueue.test_topology import (
     BLOCK,
@@ -337,3 +339,111 @@ def test_resource_that_is_too_small_is_told_where_gpus_are_short_too():
     assert told(world, "w").sentence == (
         "It asks for 3 CPUs, and its budget never has more than 2 CPUs."
     )
+
+
+CLAIMING = [
+    pytest.param(
+        [],
+        "It cannot start as it is: its pods claim devices by the ResourceClaimTemplate t, which is "
+        "not in its namespace; create it, and the job goes on by itself.",
+        id="no template",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(2, of="other"))],
+        "It cannot start as it is: its pods claim devices of class other, and no budget on this "
+        "cluster counts that class (resources.deviceClassMappings).",
+        id="no mapping of the class",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(allocationMode="All"))],
+        "It cannot start as it is: its ResourceClaimTemplate t claims all devices that there are; "
+        "say in count how many.",
+        id="all",
+    ),
+    pytest.param(
+        [claim_template("t", {"firstAvailable": []})],
+        "It cannot start as it is: its ResourceClaimTemplate t leaves open which devices it claims "
+        "(firstAvailable); claim one class (exactly).",
+        id="one of several",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(adminAccess=True))],
+        "It cannot start as it is: its ResourceClaimTemplate t asks for devices that others use "
+        "(adminAccess), which no budget counts.",
+        id="devices of others",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(selectors=[{"cel": {}}]))],
+        "It cannot start as it is: its ResourceClaimTemplate t selects devices by CEL, which the "
+        "portal cannot check; claim a DeviceClass that has those devices alone.",
+        id="selected",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(6)), reserved(workload("r", "q", pod_set({H100: 5})), "q")],
+        f"Waits for 6 {H100} of f0: 3 more are needed; 5 of its 8 committed are in use and none "
+        "may be borrowed.",
+        id="too few are free",
+    ),
+    pytest.param(
+        [claim_template("t", exactly(9))],
+        f"It asks for 9 {H100} of f0, and its budget never has more than 8 {H100} of f0.",
+        id="too few ever",
+    ),
+]
+
+
+@pytest.mark.parametrize(("documents", "want"), CLAIMING)
+def test_devices_of_a_claim_are_told_with_their_number_or_why_they_do_not_count(documents, want):
+    queue = cluster_queue(
+        "q", group(f0=quota(8, 0, resource=H100)), group(host=quota(100, resource="cpu"))
+    )
+    world = World(MAPPED, flavor("host"), queue, *documents, claiming("w", "t"))
+    assert told(world, "w").sentence == want
+
+
+@pytest.mark.parametrize(
+    ("configuration", "claims", "want"),
+    [
+        pytest.param(
+            {},
+            [{"name": "a", "resourceClaimTemplateName": "t"}],
+            "It cannot start as it is: its pods claim devices by the ResourceClaimTemplate t, and "
+            "on this cluster no device of a claim counts against a budget "
+            "(resources.deviceClassMappings is empty).",
+            id="nothing is mapped",
+        ),
+        pytest.param(
+            MAPPED,
+            [{"name": "a", "resourceClaimName": "c"}],
+            "It cannot start as it is: its pods share a ResourceClaim, whose devices cannot be "
+            "counted for one job; claim them by a ResourceClaimTemplate.",
+            id="a claim that is there",
+        ),
+        pytest.param(
+            {"featureGates": {"KueueDRAIntegration": False}},
+            [{"name": "a", "resourceClaimTemplateName": "t"}],
+            "It cannot start as it is: its pods claim devices, and claims are switched off on this "
+            "cluster (KueueDRAIntegration).",
+            id="the gate is off",
+        ),
+        pytest.param(
+            {
+                "resources": {
+                    "deviceClassMappings": [
+                        {"name": H100, "deviceClassNames": [CLASS], "sources": [{"counter": {}}]}
+                    ]
+                }
+            },
+            [{"name": "a", "resourceClaimTemplateName": "t"}],
+            f"It cannot start as it is: its pods ask for devices of class {CLASS}, of which parts "
+            "count (sources in resources.deviceClassMappings), and the portal counts whole "
+            "devices.",
+            id="parts of devices",
+        ),
+    ],
+)
+def test_cluster_that_counts_no_such_claim_is_told_with_the_setting(configuration, claims, want):
+    queue = cluster_queue("q", group(f0=quota(100, resource="cpu")))
+    pods = pod_set({"cpu": 1}, resourceClaims=claims)
+    world = World(configuration, queue, claim_template("t", exactly()), workload("w", "q", pods))
+    assert told(world, "w").sentence == want

@@ -404,6 +404,21 @@ def test_workload_touches_every_tree_that_it_is_or_was_in():
         assert trees_of(world.engine, change) == want, change
 
 
+def test_template_of_claims_touches_the_trees_of_what_waits_for_it_and_no_other():
+    """One comes with most jobs: it makes nothing else be compared, or tried, anew."""
+    queues = [cluster_queue(name, group(f0=quota(4))) for name in ("a", "b")]
+    pods = pod_set({"cpu": 1}, resourceClaims=[{"name": "t", "resourceClaimTemplateName": "t"}])
+    world = World(None, *queues, workload("w", "a", pods), workload("x", "b", gpus=1))
+    world.engine.state.settle(world.now)
+    template = {"metadata": {"name": "t", "namespace": "ns"}}
+    for change, want in (
+        (ObjectChange("ResourceClaimTemplate", template), {"a"}),
+        (ObjectChange("ResourceClaimTemplate", key="ns/t"), {"a"}),
+        (ObjectChange("ResourceClaimTemplate", key="ns/u"), set()),
+    ):
+        assert trees_of(world.engine, change) == want, change
+
+
 def test_question_is_about_everything_where_one_start_hangs_on_all():
     world = World({"waitForPodsReady": {"blockAdmission": True}}).feed(
         cluster_queue("q", group(f0=quota(4)))

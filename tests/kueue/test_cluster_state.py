@@ -737,6 +737,8 @@ def test_kinds_are_listed_in_the_best_order_of_a_first_feed():
         "Namespace",
         "LimitRange",
         "RuntimeClass",
+        "DeviceClass",
+        "ResourceClaimTemplate",
         "Topology",
         "Node",
         "Pod",

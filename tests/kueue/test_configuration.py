@@ -252,12 +252,13 @@ def test_weight_is_one_unless_it_is_said(section, want):
 def test_everything_that_is_not_followed_is_told():
     document = {
         "featureGates": {"QuotaForAll": True, "Another": False},
-        "resources": {"deviceClassMappings": [{"name": "gpus"}]},
+        "resources": {"deviceClassMappings": [{"name": "a"}, {"name": "b", "sources": [{}]}]},
     }
     assert not_followed(document) == [
         "Another is no gate of Kueue 0.19",
         "QuotaForAll is no gate of Kueue 0.19",
-        "resources.deviceClassMappings: devices by claims count as quota",
+        "resources.deviceClassMappings[1].sources: devices count as b by what they consume, not "
+        "one by one, and jobs that claim them are refused",
     ]
     assert not_followed({"featureGates": None, "resources": None}) == []
 

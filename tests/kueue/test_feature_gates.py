@@ -119,15 +119,6 @@ def test_a_row_of_the_table_is_a_gate() -> None:
     assert found["TASProfileMixed"].is_on
 
 
-def test_devices_by_claims_are_not_followed() -> None:
-    devices = {"resources": {"deviceClassMappings": [{"name": "gpus"}]}}
-    assert not_followed(devices) == [
-        "resources.deviceClassMappings: devices by claims count as quota"
-    ]
-    assert not_followed({"resources": {"deviceClassMappings": []}}) == []
-    assert not_followed({}) == []
-
-
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:
     rows = ["| gate | stage | default | here | changes |", "| --- | --- | --- | --- | --- |"]
     rows += [

@@ -362,6 +362,45 @@ def test_devices_of_several_resources_add_up():
     assert facts.assignments == (Assignment("main", "h100", 4, 24),)
 
 
+CLAIMING = {
+    "name": "main",
+    "count": 4,
+    "template": {"spec": {"containers": [], "resourceClaims": [{"name": "a"}]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param({}, 0, id="nobody has looked at it"),
+        pytest.param(
+            {"resourceRequests": [{"name": "main", "resources": {GPU: "8", "cpu": "4"}}]},
+            2,
+            id="it waits",
+        ),
+        pytest.param(
+            {
+                "admission": {
+                    "podSetAssignments": [
+                        {"name": "other", "count": 1, "resourceUsage": {GPU: "9"}},
+                        {"name": "main", "count": 3, "resourceUsage": {GPU: "6"}},
+                    ]
+                }
+            },
+            2,
+            id="it was admitted with fewer pods",
+        ),
+    ],
+)
+def test_devices_of_a_claim_are_what_was_counted_for_it(status, want):
+    """Which says how many a job asks for; no pod says it."""
+    document = {"metadata": {}, "spec": {"podSets": [CLAIMING]}, "status": status}
+    assert needed_fields(document)["spec"]["podSets"][0]["gpus"] == want
+    plain = {**CLAIMING, "template": {"spec": {"containers": []}}}
+    document["spec"] = {"podSets": [plain]}
+    assert needed_fields(document)["spec"]["podSets"][0]["gpus"] == 0
+
+
 def test_times_that_cannot_be_read_are_stood_in_for_and_told():
     document = changed("metadata", "creationTimestamp", to="soon")
     document["status"]["conditions"][0]["lastTransitionTime"] = "later"

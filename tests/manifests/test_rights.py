@@ -223,3 +223,43 @@ def test_profiles_are_read_only_where_the_server_has_programs_for_them() -> None
     assert of_group(rules, group) == {("get", "clusterprofiles", "")}
     kueue = portal_rules(replace(POSTS["manager-kueue"], has_profiles=True))
     assert of_group(kueue, group) == set()
+
+
+def test_claims_are_read_where_their_devices_count_and_nowhere_else() -> None:
+    """What claims are made from, and never a claim; needed where the portal decides."""
+    for post in POSTS.values():
+        assert not {r for r in questions(portal_rules(post)) if r.group == "resource.k8s.io"}
+        counting = replace(post, counts_claims=True)
+        asked = [r for r in questions(portal_rules(counting)) if r.group == "resource.k8s.io"]
+        assert {(r.resource, r.verb) for r in asked} == {
+            ("resourceclaimtemplates", verb) for verb in ("get", "list", "watch")
+        }
+        assert {r.is_required for r in asked} == {post.is_portal_mode}
+        named = questions(portal_rules(replace(counting, counts_named_devices=True)))
+        assert {r.resource for r in named if r.group == "resource.k8s.io"} == {
+            "resourceclaimtemplates",
+            "deviceclasses",
+        }
+
+
+@pytest.mark.parametrize("name", POSTS)
+def test_who_claims_devices_asks_for_them_where_claims_count(name: str) -> None:
+    """There a claim waits in a queue as any device does; elsewhere it is refused outright."""
+    not_counted = "Devices of a resource claim are not counted"
+    cannot_change = "they cannot be changed: submit another job"
+    for post in (POSTS[name], replace(POSTS[name], counts_claims=True)):
+        said: dict[str, list[str]] = {}
+        asks: dict[str, str] = {}
+        for document in policy_documents(PolicyWish(post=post)):
+            kind, spec = document["metadata"]["name"], document["spec"]
+            told = [row["message"] for row in spec.get("validations", ())]
+            said.setdefault(kind, []).extend(told)
+            for row in spec.get("variables", ()):
+                if row["name"] == "asks":
+                    asks[kind] = row["expression"]
+            assert not (post.counts_claims and "variables.claims" in json.dumps(spec))
+        jobs, pods = "gpu-budget-test-jobs", "gpu-budget-test-pods"
+        for kind in (jobs, pods):
+            assert (not_counted in " ".join(said[kind])) is not post.counts_claims
+            assert ("resourceClaims" in asks[kind]) is post.counts_claims
+        assert (cannot_change in " ".join(said[jobs])) is post.counts_claims

@@ -12,12 +12,15 @@ from tests.kueue.builders import (
     cohort,
     flavor,
     group,
+    pod_set,
     preemption,
     quota,
     reserved,
     workload,
 )
-from tests.shadow.story import Story, evicted, finished, released, waiting
+from tests.kueue.test_devices import H100, MAPPED, by_template, exactly
+from tests.kueue.test_devices import template as claim_template
+from tests.shadow.story import Story, evicted, finished, released, stamp, waiting
 
 LACKING = (
     "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in "
@@ -274,3 +277,45 @@ def test_what_never_rests_is_passed_over():
     assert story.compared == 0
     assert story.passed_over > 500
     assert story.differences == []
+
+
+def claimed(name: str, template: str, *, gpus: int, story: Story):
+    """A Workload that claims devices, and the same as Kueue admits it."""
+    made = workload(name, "q", pod_set({}, resourceClaims=by_template(template)))
+    held = reserved(workload(name, "q", pod_set({H100: gpus})), "q", at=stamp(story.now))
+    return made, {**made, "status": held["status"]}
+
+
+def test_templates_of_claims_come_and_go_with_their_jobs_and_make_no_difference():
+    """Each job brings its own: none is there for long, and all are there when it counts."""
+    counted = cluster_queue("q", group(f0=quota(4, resource=H100)))
+    story = Story(counted, queue("other"), configuration=MAPPED).rest()
+    story.tell(workload("open", "other", gpus=1))  # Kueue takes its time: not at rest
+    for number in range(3):
+        mine = claim_template(f"t{number}", exactly(4))
+        made, admitted = claimed(f"w{number}", f"t{number}", gpus=4, story=story)
+        story.tell(mine, made, admitted, finished(admitted)).gone(made).gone(mine).rest(2)
+    story.rest()
+    assert [item.key for item in story.differences] == ["ns/open"]
+    assert story.compared == 4
+    base = story.episodes._base
+    assert base is not None
+    story.rest()
+    assert not any(base.state.devices.has_template(f"ns/t{number}") for number in range(3))
+
+
+def test_claim_that_kueue_admitted_without_its_template_is_a_difference():
+    counted = cluster_queue("q", group(f0=quota(4, resource=H100)))
+    story = Story(counted, configuration=MAPPED).rest()
+    made, admitted = claimed("w", "t", gpus=4, story=story)
+    [found] = story.tell(made, admitted).rest().differences
+    assert (found.key, found.portal_says.document()["reason"]) == ("ns/w", "Misconfigured")
+
+
+def test_template_that_is_back_before_it_was_forgotten_stays():
+    counted = cluster_queue("q", group(f0=quota(4, resource=H100)))
+    mine = claim_template("t", exactly(4))
+    story = Story(counted, mine, configuration=MAPPED).rest()
+    story.gone(mine).tell(mine).rest()
+    made, admitted = claimed("w", "t", gpus=4, story=story)
+    assert story.tell(made, admitted).rest().differences == []

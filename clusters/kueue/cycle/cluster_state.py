@@ -31,6 +31,7 @@ from clusters.kueue.quota.specifications import (
 from clusters.kueue.quota.tree import Holding
 from clusters.kueue.quota.usage_ledger import UsageLedger
 from clusters.kueue.topology.places import held_uses
+from clusters.kueue.workload.devices import ClaimTemplate, Devices, NamedClass
 from clusters.kueue.workload.parser import WorkloadParser
 from clusters.kueue.workload.requests import SurroundingsByNamespace
 from clusters.kueue.workload.workloads import Workload
@@ -75,8 +76,9 @@ class ClusterState:
         self.replaced_placements: dict[str, Workload] = {}
         # Grows whenever a workload's document changed what the next cycle may decide.
         self.revision = 0
-        self.surroundings = SurroundingsByNamespace(configuration)
-        self.parser = WorkloadParser(configuration)
+        self.devices = Devices(configuration)
+        self.surroundings = SurroundingsByNamespace(configuration, self.devices)
+        self.parser = WorkloadParser(configuration, self.devices)
         self._is_unsettled = False
         self._waking = WakeUps(self.snapshot, self.queues)
         self.wake, self.wake_cohort = self._waking.wake, self._waking.wake_cohort
@@ -90,6 +92,7 @@ class ClusterState:
         self.checks.update(other.checks)
         self.namespaces.update(other.namespaces)
         self.priority_classes.update(other.priority_classes)
+        self.devices.adopt(other.devices)
         self.surroundings.adopt(other.surroundings)
         self.ledger.adopt(other.ledger)
         self.snapshot.adopt(other.snapshot, names=names)
@@ -250,6 +253,23 @@ class ClusterState:
             if workload.reservation is None:
                 around = self.surroundings.of(workload.namespace)
                 self.place(self.parser.reshape(workload, surroundings=around), now=now)
+
+    def set_template(self, key: str, template: ClaimTemplate | None, *, now: datetime) -> None:
+        """Note a ResourceClaimTemplate, ``None`` for one that is gone.
+
+        Only what waits and claims devices by it is worked out again.
+        """
+        if not self.devices.set_template(key, template):
+            return
+        for workload in self.queues.waiting_for(key):
+            around = self.surroundings.of(workload.namespace)
+            self.place(self.parser.reshape(workload, surroundings=around), now=now)
+
+    def set_device_class(self, name: str, found: NamedClass | None, *, now: datetime) -> None:
+        """Note a DeviceClass with a resource name, ``None`` for one that is gone or has none."""
+        if self.devices.set_class(name, found):
+            self.surroundings.forget()
+            self.surroundings_changed(now)
 
     # Workloads
 

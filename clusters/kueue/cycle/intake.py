@@ -25,6 +25,11 @@ from clusters.kueue.quota.specifications import (
 )
 from clusters.kueue.quota.usage_ledger import QueueShare, parse_share
 from clusters.kueue.topology.nodes import NodeSpec, PodUse, parse_node, parse_pod, parse_topology
+from clusters.kueue.workload.devices import (
+    ClaimTemplate,
+    parse_claim_template,
+    parse_device_class,
+)
 from clusters.kueue.workload.requests import parse_bounds
 
 
@@ -86,6 +91,14 @@ class Intake:
             "Namespace": _noted(_namespace, state.namespaces, changed=state.wake_all),
             "LimitRange": _replaced(_limit_range, reshaping(around.set_limit_range)),
             "RuntimeClass": _replaced(_runtime_class, reshaping(around.set_overhead)),
+            "DeviceClass": _replaced(
+                parse_device_class,
+                lambda name, found, now: state.set_device_class(name, found, now=now),
+            ),
+            "ResourceClaimTemplate": _replaced(
+                _claim_template,
+                lambda key, template, now: state.set_template(key, template, now=now),
+            ),
             "Topology": _replaced(parse_topology, placing(_set_topology)),
             "Node": _replaced(_named(parse_node), placing(_set_node)),
             "Pod": _replaced(_pod, placing(_set_pod)),
@@ -179,6 +192,10 @@ def _limit_range(document: Document) -> tuple[str, Document]:
 
 def _runtime_class(document: Document) -> tuple[str, Document | None]:
     return document["metadata"]["name"], (document.get("overhead") or {}).get("podFixed")
+
+
+def _claim_template(document: Document) -> tuple[str, ClaimTemplate]:
+    return key_of(document), parse_claim_template(document)
 
 
 def _pod(document: Document) -> tuple[str, PodUse]:

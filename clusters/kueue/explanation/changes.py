@@ -6,7 +6,7 @@ so that only those need to be copied and tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -62,7 +62,9 @@ class Drain:
 
 AnyChange: TypeAlias = ObjectChange | Raise | Drain
 
-_KINDS_IN_TREES: Final = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Workload"})
+_KINDS_IN_TREES: Final = frozenset(
+    {"ClusterQueue", "Cohort", "LocalQueue", "ResourceClaimTemplate", "Workload"}
+)
 
 
 def touched_queues(engine: Engine, changes: Iterable[AnyChange]) -> frozenset[str] | None:
@@ -135,6 +137,8 @@ def _touched(state: ClusterState, change: ObjectChange | Raise) -> Iterable[tupl
         before = known.cluster_queue if known is not None else ""
         return [("ClusterQueue", before), ("ClusterQueue", str(spec.get("clusterQueue") or ""))]
     namespace = key.partition("/")[0]
+    if change.kind == "ResourceClaimTemplate":
+        return [("ClusterQueue", queue) for queue in _claiming(state, key)]
     asked = state.queues.local_queues.get(f"{namespace}/{spec.get('queueName') or ''}")
     holding = state.snapshot.holding(key)
     places = [state.queues.queue_of(key), asked.cluster_queue if asked is not None else ""]
@@ -142,6 +146,18 @@ def _touched(state: ClusterState, change: ObjectChange | Raise) -> Iterable[tupl
     places.append(holding.cluster_queue if holding is not None else "")
     places.append(str(admission.get("clusterQueue") or ""))
     return [("ClusterQueue", place) for place in places]
+
+
+def _claiming(state: ClusterState, template: str) -> Iterator[str]:
+    """ClusterQueues of what waits, or holds quota, and claims by a template, NAMESPACE/NAME."""
+    namespace, _, name = template.partition("/")
+    for workload in state.workloads.values():
+        if workload.namespace != namespace or not workload.claims(name):
+            continue
+        if workload.reservation is not None:
+            yield workload.reservation.cluster_queue
+        elif (queue := state.queues.local_queues.get(workload.local_queue)) is not None:
+            yield queue.cluster_queue
 
 
 def make(engine: Engine, change: AnyChange, *, now: datetime) -> None:

@@ -76,6 +76,20 @@ class QueueSet:
             return len(self._workloads.get(local_queue, ()))
         return sum(1 for key in self._workloads.get(local_queue, ()) if key in self._queue_of)
 
+    def waiting_for(self, template: str) -> list[Workload]:
+        """Pending workloads that claim devices by a ResourceClaimTemplate, NAMESPACE/NAME.
+
+        O(LocalQueues + pending workloads of the namespace).
+        """
+        namespace, _, name = template.partition("/")
+        return [
+            workload
+            for local_queue, members in self._workloads.items()
+            if local_queue.startswith(f"{namespace}/")
+            for workload in members.values()
+            if workload.claims(name)
+        ]
+
     def adopt(self, other: QueueSet, *, names: Collection[str]) -> None:
         """Become a copy of another set, as far as it is about some ClusterQueues."""
         self.local_queues = dict(other.local_queues)
@@ -219,6 +233,9 @@ class QueueSet:
             self._queues[name].remove(key, keeps_sticky=keeps_sticky)
 
     def _why_not(self, workload: Workload, spec: LocalQueueSpec | None) -> NotQueued | None:
+        problem = workload.claim_problem()
+        if problem is not None:
+            return NotQueued("Misconfigured", problem.text)
         if workload.gated_by:
             return NotQueued("AdmissionGated", f"Admission is gated by: {workload.gated_by}")
         if workload.refused:

@@ -19,6 +19,7 @@ from clusters.documents import labels
 from clusters.documents.conditions import conditions_of
 from clusters.kueue.amounts import parse_amount
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.workload.devices import ClaimProblem, Devices
 from clusters.kueue.workload.matching import parse_node_rules, parse_tolerations
 from clusters.kueue.workload.placement import parse_placement
 from clusters.kueue.workload.requests import PodSurroundings, pod_requests
@@ -37,10 +38,12 @@ _POD_FIELDS: Final = (
     "affinity",
     "nodeSelector",
     "overhead",
+    "resourceClaims",
     "resources",
     "runtimeClassName",
     "tolerations",
 )
+_CLAIMS: Final = "resourceClaims"
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
 SHAPE_MOST: Final = 32 * 1024
 """Characters of what decides where the pods of a pod set run, and of what they ask for."""
@@ -66,7 +69,8 @@ def parse_time(text: str | None) -> datetime | None:
 class WorkloadParser:
     """Turns Workload documents into ``Workload`` values and shares equal shapes."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, devices: Devices | None = None) -> None:
+        self._devices = devices or Devices(configuration)
         self._requeues_by_eviction = configuration.requeues_by_eviction
         self._gates = configuration.gates
         # Weak, as a shift lives long and shapes come and go with the workloads that have them.
@@ -87,12 +91,13 @@ class WorkloadParser:
         status = document.get("status") or {}
         conditions = {item["type"]: item for item in conditions_of(document)}
         created_at = parse_time(metadata.get("creationTimestamp")) or _LONG_AGO
-        pod_sets = self._pod_sets(spec, surroundings)
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        pod_sets = self._pod_sets(spec, surroundings, namespace)
         annotations = metadata.get("annotations") or {}
         replaces = annotations.get(labels.SLICE_OF, "")
         reclaimable = self._reclaimable(status)
         priority = int(spec.get("priority") or 0)
-        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        requeued = conditions.get("Requeued", _NO_CONDITION)
         return Workload(
             key=f"{namespace}/{name}",
             namespace=sys.intern(namespace),
@@ -109,7 +114,9 @@ class WorkloadParser:
             is_finished=_is_true(conditions, "Finished"),
             is_evicted=_is_true(conditions, "Evicted"),
             is_pods_ready=_is_true(conditions, "PodsReady"),
-            is_requeue_blocked=conditions.get("Requeued", _NO_CONDITION).get("status") == "False",
+            # Kueue says so of claims that it did not count: they are looked at anew here.
+            is_requeue_blocked=requeued.get("status") == "False"
+            and requeued.get("reason") != "Inadmissible",
             requeue_at=parse_time((status.get("requeueState") or {}).get("requeueAt")),
             reclaimable=reclaimable,
             reservation=_reservation(status, conditions),
@@ -130,7 +137,7 @@ class WorkloadParser:
     def reshape(self, workload: Workload, *, surroundings: PodSurroundings) -> Workload:
         """The same workload with requests worked out again in other surroundings."""
         pod_sets = tuple(
-            replace(item, shape=self._shape(item.shape.source, index, surroundings))
+            replace(item, shape=self._shape_again(item, index, surroundings, workload.namespace))
             for index, item in enumerate(workload.pod_sets)
         )
         shape_hash = _shape_hash(pod_sets, workload.priority, workload.reclaimable)
@@ -159,22 +166,45 @@ class WorkloadParser:
         return created_at
 
     def _pod_sets(
-        self, spec: Mapping[str, Any], surroundings: PodSurroundings
+        self, spec: Mapping[str, Any], surroundings: PodSurroundings, namespace: str
     ) -> tuple[PodSet, ...]:
         result = []
         for index, item in enumerate(spec.get("podSets") or ()):
-            kept = _relevant(item)
+            kept, name = _relevant(item), sys.intern(item.get("name") or "main")
+            if _CLAIMS in kept["spec"]:
+                self._count_claims(kept, namespace, name, index)
             source = msgspec.json.encode(kept, order="deterministic").decode()
             count = item.get("count")
             result.append(
                 PodSet(
-                    name=sys.intern(item.get("name") or "main"),
+                    name=name,
                     count=1 if count is None else int(count),
                     min_count=item.get("minCount"),
                     shape=self._shape(source, index, surroundings),
                 )
             )
         return tuple(result)
+
+    def _count_claims(self, kept: dict[str, Any], namespace: str, name: str, index: int) -> None:
+        """Write into what is kept of a pod set what its claims come to.
+
+        So shapes are told apart by what was claimed, and no template makes others known anew.
+        """
+        path = f"spec.podSets[{index}].template.spec"
+        claims = kept["spec"][_CLAIMS]
+        found = self._devices.claimed(claims, namespace=namespace, pod_set=name, path=path)
+        kept["claimed"], kept["templates"] = found.amounts, found.templates
+        kept["problem"] = found.problem and [found.problem.rank, found.problem.text]
+
+    def _shape_again(
+        self, pod_set: PodSet, index: int, surroundings: PodSurroundings, namespace: str
+    ) -> PodShape:
+        source = pod_set.shape.source
+        if pod_set.shape.templates:
+            kept = msgspec.json.decode(source)
+            self._count_claims(kept, namespace, pod_set.name, index)
+            source = msgspec.json.encode(kept, order="deterministic").decode()
+        return self._shape(source, index, surroundings)
 
     def _shape(self, source: str, index: int, surroundings: PodSurroundings) -> PodShape:
         place = (surroundings.scope, index, source)
@@ -206,15 +236,21 @@ def _build_shape(source: str, index: int, surroundings: PodSurroundings) -> PodS
         )
     document = msgspec.json.decode(source)
     pod_spec, topology = document["spec"], document["topologyRequest"]
-    requests = pod_requests(pod_spec, surroundings=surroundings, path=path)
+    claimed, claims = document.get("claimed"), pod_spec.get(_CLAIMS)
+    requests = pod_requests(pod_spec, surroundings=surroundings, path=path, claimed=claimed)
     rules = parse_node_rules(pod_spec)
     told_apart_by = repr((sorted(requests.amounts.items()), rules, sorted(topology.items())))
+    if claims:
+        told_apart_by += repr(claims)
+    problem = document.get("problem")
     return PodShape(
         source=source,
         fingerprint=hashlib.sha256(told_apart_by.encode()).hexdigest(),
         requests=requests,
         rules=rules,
         topology=parse_topology_request(topology),
+        templates=tuple(document.get("templates") or ()),
+        problem=ClaimProblem(*problem) if problem else requests.claim_problem,
     )
 
 

@@ -1,7 +1,7 @@
 """What one pod of a pod set asks for: containers, overhead, limits, exclusions, transformations.
 
 Source: Kubernetes pod resource rules; Kueue pkg/workload/resources.go and pkg/resources,
-v0.19.2. Deviation: dynamic resource claims are not mapped.
+v0.19.2.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from clusters.kueue.amounts import (
     parse_decimal,
 )
 from clusters.kueue.configuration import Configuration
+from clusters.kueue.workload.devices import (
+    INITS,
+    ClaimProblem,
+    Devices,
+    NamedDevices,
+    count_named,
+)
 
 _RequestMap = dict[str, Amount]
 Document = Mapping[str, Any]
@@ -49,19 +56,22 @@ class PodSurroundings:
         bounds: LimitRange rules by type (``Container``, ``Pod``).
         overheads: pod overhead by RuntimeClass name.
         scope: namespace that has LimitRanges of its own, empty where there are none.
+        named_devices: resource names that stand for devices, ``None`` where none does.
     """
 
     configuration: Configuration
     bounds: Mapping[str, LimitRules] = field(default_factory=dict)
     overheads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scope: str = ""
+    named_devices: NamedDevices | None = None
 
 
 class SurroundingsByNamespace:
     """LimitRanges and RuntimeClasses of a cluster, and what they mean in each namespace."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, devices: Devices | None = None) -> None:
         self._configuration = configuration
+        self._devices = devices or Devices(configuration)
         self._limit_ranges: dict[str, dict[str, Document]] = {}
         self._overheads: dict[str, dict[str, str]] = {}
         self._known: dict[str, PodSurroundings] = {}
@@ -94,6 +104,10 @@ class SurroundingsByNamespace:
         self._known.clear()
         return True
 
+    def forget(self) -> None:
+        """What a resource name stands for has changed."""
+        self._known.clear()
+
     def of(self, namespace: str) -> PodSurroundings:
         """What changes requests in a namespace."""
         scope = namespace if self._limit_ranges.get(namespace) else ""
@@ -104,6 +118,7 @@ class SurroundingsByNamespace:
                 bounds=parse_bounds(self._limit_ranges.get(scope, {}).values()),
                 overheads=dict(self._overheads),
                 scope=scope,
+                named_devices=self._devices.named(),
             )
         return known
 
@@ -115,18 +130,32 @@ class PodRequests:
     Attributes:
         amounts: what counts as quota.
         of_pod: what the pod takes from its node.
+        claim_problem: why devices that it asks for by name cannot be counted.
     """
 
     amounts: Requests
     limit_problems: tuple[str, ...] = ()
     range_problems: tuple[str, ...] = ()
     of_pod: Requests = field(default_factory=dict)
+    claim_problem: ClaimProblem | None = None
 
 
-def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) -> PodRequests:
+def pod_requests(
+    spec: Document,
+    *,
+    surroundings: PodSurroundings,
+    path: str,
+    claimed: Requests | None = None,
+) -> PodRequests:
     """Work out the requests of one pod, by the pod spec of its template.
 
     Messages name the path of the pod set, as ``spec.podSets[0].template``.
+
+    Args:
+        spec: the pod spec.
+        surroundings: of its namespace.
+        path: of the pod template.
+        claimed: devices that its claims come to, by resource; they count as they are.
 
     Raises:
         ValueError: a quantity is malformed.
@@ -147,8 +176,14 @@ def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) ->
     ]
     ranges = [(where, item.requests, container_bounds) for where, item in placed]
     ranges.append((f"{path}.spec", total, surroundings.bounds.get("Pod", LimitRules())))
+    amounts = _accounted(total, surroundings.configuration)
+    problem = None
+    if surroundings.named_devices is not None:
+        problem = _count_named(amounts, spec, surroundings=surroundings, path=f"{path}.spec")
+    if claimed:
+        add_usage(amounts, claimed)
     return PodRequests(
-        amounts=_accounted(total, surroundings.configuration),
+        amounts=amounts,
         limit_problems=tuple(
             _problem(where, names, LIMIT_EXCEEDED)
             for where, item in placed
@@ -158,7 +193,25 @@ def pod_requests(spec: Document, *, surroundings: PodSurroundings, path: str) ->
         ),
         range_problems=tuple(text for each in ranges for text in _range_problems(*each)),
         of_pod=total,
+        claim_problem=problem,
     )
+
+
+def _count_named(
+    amounts: _RequestMap, spec: Document, *, surroundings: PodSurroundings, path: str
+) -> ClaimProblem | None:
+    """Let devices that are asked for by a name count as those of their class; or say why not."""
+    assert surroundings.named_devices is not None
+    bounds = surroundings.bounds.get("Container", LimitRules())
+    texts = {
+        kind: [_requested(item, bounds) for item in spec.get(kind) or ()]
+        for kind in (INITS, "containers")
+    }
+    found = count_named(texts, names=surroundings.named_devices, path=path)
+    for name in found.replaced:
+        amounts.pop(name, None)
+    add_usage(amounts, found.amounts)
+    return found.problem
 
 
 def parse_bounds(documents: Iterable[Document]) -> dict[str, LimitRules]:
@@ -194,6 +247,14 @@ class _Container:
     limits: _RequestMap
     requests: _RequestMap
     is_sidecar: bool
+
+
+def _requested(container: Document, bounds: LimitRules) -> dict[str, str]:
+    """Requests of a container as they are written, and as limits and LimitRanges fill them in."""
+    resources = container.get("resources") or {}
+    limits = {**bounds.default, **(resources.get("limits") or {})}
+    found = {**limits, **bounds.default_request, **(resources.get("requests") or {})}
+    return {name: str(value) for name, value in found.items()}
 
 
 def _filled(container: Document, bounds: LimitRules) -> _Container:

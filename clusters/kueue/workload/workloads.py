@@ -22,6 +22,7 @@ from clusters.kueue.amounts import (
     multiply,
     split,
 )
+from clusters.kueue.workload.devices import ClaimProblem
 from clusters.kueue.workload.matching import NodeRules, Toleration
 from clusters.kueue.workload.placement import Placement
 from clusters.kueue.workload.requests import PodRequests
@@ -40,6 +41,8 @@ class PodShape:
         requests: of one pod, with what makes them inadmissible.
         rules: node selector, affinity, tolerations.
         topology: what it asks of the topology.
+        templates: names of ResourceClaimTemplates that its pods claim devices by.
+        problem: why its devices cannot be counted, ``None`` when they can.
     """
 
     source: str
@@ -47,6 +50,8 @@ class PodShape:
     requests: PodRequests
     rules: NodeRules
     topology: TopologyRequest = NO_REQUEST
+    templates: tuple[str, ...] = ()
+    problem: ClaimProblem | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +261,19 @@ class Workload:
         if in_range:
             return f"resources didn't satisfy LimitRange constraints: {_listed(in_range)}"
         return ""
+
+    def claim_problem(self) -> ClaimProblem | None:
+        """Why the devices that its pods claim cannot be counted; ``None`` when they can."""
+        least = None
+        for item in self.pod_sets:
+            problem = item.shape.problem
+            if problem is not None and (least is None or problem.rank < least.rank):
+                least = problem
+        return least
+
+    def claims(self, template: str) -> bool:
+        """Whether its pods claim devices by a ResourceClaimTemplate of that name."""
+        return any(template in item.shape.templates for item in self.pod_sets)
 
     def may_be_partial(self) -> bool:
         """Whether fewer pods than asked for are acceptable."""

@@ -45,7 +45,7 @@ from clusters.reconcile.runtime.pool import Answer
 from clusters.reconcile.runtime.queue import RateLimiter
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, Write, no_fault
-from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks
+from clusters.reconcile.warm_engine import OPTIONAL_KINDS, Looks, engine_kinds, kept_of
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,7 +56,6 @@ _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
 # Seconds between two looks at whose usage is to be sampled.
 _SAMPLE_EVERY_S: Final = 1.0
 _QUEUES: Final = "What is in force in the queues"
-_OF_ENGINE: Final = frozenset(ENGINE_KINDS)
 
 
 class EngineReader:
@@ -104,7 +103,10 @@ class AdmissionBody(Controller[str]):
         super().__init__(context, hook=hook, cache=JobCache(job_kinds))
         self._shown = dict.fromkeys(job_kinds, self._job_shown)
         self._shown[r.WORKLOAD] = self._workload_shown
+        self._shown[r.RESOURCE_CLAIM_TEMPLATE] = self._template_shown
         found = Configuration.from_document(context.cluster.kueue_configuration or None)
+        self._engine_kinds = engine_kinds(found)
+        self._fed = frozenset(self._engine_kinds)
         self._placed_kinds = frozenset(kind.full_kind for kind in named if kind.is_placed)
         self._engine = Engine(replace(found, placed_kinds=self._placed_kinds))
         self._placement = Placement(context, self.tell)
@@ -126,8 +128,9 @@ class AdmissionBody(Controller[str]):
 
     def watched(self) -> Iterable[Watched]:
         """What the engine reads, then what jobs are."""
-        for resource in (*ENGINE_KINDS, r.PRIORITY_CLASS, r.JOB):
-            yield Watched(resource, is_optional=resource in OPTIONAL_KINDS)
+        for resource in (*self._engine_kinds, r.PRIORITY_CLASS, r.JOB):
+            is_optional = resource in OPTIONAL_KINDS
+            yield Watched(resource, is_optional=is_optional, keep=kept_of(resource))
         for resource, selection in self._kinds.items():
             yield Watched(resource, selection=selection, is_optional=True)
 
@@ -228,8 +231,15 @@ class AdmissionBody(Controller[str]):
         if is_gone:
             self._clear([key])
 
+    def _template_shown(
+        self, resource: Resource, key: str, document: Document, is_gone: bool
+    ) -> None:
+        """What waits and claims devices by it may start now, or no longer; nothing else may."""
+        self._feed(resource, key, document, is_gone=is_gone)
+        self.queue.add_all(item.key for item in self._engine.state.queues.waiting_for(key))
+
     def _other_shown(self, resource: Resource, key: str, document: Document, is_gone: bool) -> None:
-        if resource in _OF_ENGINE:
+        if resource in self._fed:
             self._feed(resource, key, document, is_gone=is_gone)
         if resource == r.RESOURCE_FLAVOR and self._has_topology(key):
             self._placement.want()
@@ -533,10 +543,17 @@ class AdmissionBody(Controller[str]):
         return found is not None and bool(found.topology) and gates.topology_aware_scheduling
 
     def _follow_rights(self) -> None:
-        """Where nodes and pods may not be read, what asks for a topology waits, and is told why."""
+        """Where nodes and pods may not be read, what asks for a topology waits, and is told why.
+
+        So does what claims devices, where the templates of claims may not be read.
+        """
+        before = self._engine.configuration
         kinds = frozenset() if self._placement.is_missing else self._placed_kinds
-        if self._engine.configuration.placed_kinds != kinds:
-            self._rebuild(replace(self._engine.configuration, placed_kinds=kinds))
+        reads = not before.counts_claims or (
+            r.RESOURCE_CLAIM_TEMPLATE not in self.watches.missing()
+        )
+        if (before.placed_kinds, before.reads_templates) != (kinds, reads):
+            self._rebuild(replace(before, placed_kinds=kinds, reads_templates=reads))
 
     def _rebuild(self, configuration: Configuration | None = None) -> None:
         """A fresh engine with all that the cache has, and with what was decided and not written."""
@@ -562,7 +579,7 @@ class AdmissionBody(Controller[str]):
 
     def _of_engine(self) -> Iterator[tuple[Resource, str, Document]]:
         """All that the engine is told, in the order in which it is fed best."""
-        for resource in ENGINE_KINDS:
+        for resource in self._engine_kinds:
             for key, document in self.cache.of(resource).items():
                 yield resource, key, document
         yield from self._placement.documents()

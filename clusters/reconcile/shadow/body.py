@@ -30,7 +30,13 @@ from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.shadow.compare import Disagreement, EpisodeVerdict
 from clusters.reconcile.shadow.episodes import Episodes, Patience
 from clusters.reconcile.shadow.events import waiting_of
-from clusters.reconcile.warm_engine import ENGINE_KINDS, OPTIONAL_KINDS, Looks, by_quota_alone
+from clusters.reconcile.warm_engine import (
+    OPTIONAL_KINDS,
+    Looks,
+    by_quota_alone,
+    engine_kinds,
+    kept_of,
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,8 +78,9 @@ class ShadowBody(Controller[str]):
 
     def watched(self) -> Iterable[Watched]:
         """What the engine reads."""
-        for resource in ENGINE_KINDS:
-            yield Watched(resource, is_optional=resource in OPTIONAL_KINDS)
+        for resource in engine_kinds(self._episodes.engine.configuration):
+            is_optional = resource in OPTIONAL_KINDS
+            yield Watched(resource, is_optional=is_optional, keep=kept_of(resource))
 
     def opened(self) -> None:
         """From now on, what happens is kept and compared."""
@@ -115,7 +122,7 @@ class ShadowBody(Controller[str]):
             Engine(self._episodes.engine.configuration), patience=self._patience
         )
         self._view = None
-        for resource in ENGINE_KINDS:
+        for resource in engine_kinds(self._episodes.engine.configuration):
             for document in self.watches.snapshot(resource):
                 place = resource, key_of(document)
                 if place in self._outside:

@@ -23,6 +23,7 @@ from clusters.reconcile.shadow.events import WatchedEvent, decision_in
 from clusters.reconcile.shadow.replay import at_rest, replays
 
 EVERYTHING: Final = "*"
+TEMPLATE: Final = "ResourceClaimTemplate"
 SETTLE_S: Final = 0.5
 
 
@@ -66,6 +67,8 @@ class Episodes:
         self._base: Engine | None = None
         self._workloads: dict[str, Mapping[str, Any]] = {}
         self._episodes: list[_Episode] = []
+        # Templates that are gone; episodes that began before may still be replayed with them.
+        self._gone: list[WatchedEvent] = []
 
     @property
     def workloads(self) -> Mapping[str, Mapping[str, Any]]:
@@ -104,6 +107,9 @@ class Episodes:
             after = trees_of(self.engine, change)
             trees = None if trees is None or after is None else trees | after
         event = WatchedEvent(kind, key, document, now, is_gone, said, is_fact)
+        if kind == TEMPLATE and trees is not None and not trees:
+            self._take_unclaimed(event)
+            return True
         self._keep(event, {EVERYTHING} if trees is None else set(trees))
         return True
 
@@ -133,6 +139,7 @@ class Episodes:
             self._episodes.remove(episode)
             self._catch_up(episode)
             verdicts.append(verdict)
+        self._forget_gone()
         return verdicts
 
     def _feed(
@@ -145,6 +152,26 @@ class Episodes:
         self.engine.upsert(document, kind=kind, now=now)
         if kind == "Workload":
             self._workloads[key] = document
+
+    def _take_unclaimed(self, event: WatchedEvent) -> None:
+        """A template that nobody claims by decides nothing: it is there for what comes after it."""
+        assert self._base is not None
+        if event.is_gone:
+            self._gone.append(event)
+        else:
+            self._base.upsert(event.document, kind=event.kind, now=event.at)
+
+    def _forget_gone(self) -> None:
+        """What is gone since before every open episode, and did not come back."""
+        if not self._gone or self._base is None:
+            return
+        oldest = min((item.began for item in self._episodes), default=None)
+        gone, self._gone = self._gone, []
+        for event in gone:
+            if oldest is not None and oldest <= event.at:
+                self._gone.append(event)
+            elif not self.engine.state.devices.has_template(event.key):
+                self._base.delete(event.kind, key=event.key, now=event.at)
 
     def _keep(self, event: WatchedEvent, trees: set[str]) -> None:
         joined = [

@@ -211,6 +211,7 @@ def _examined(
     rows.append(shown.configuration_row(cluster, configuration))
     rows += shown.version_rows(cluster, Release.read(version), line, in_force)
     rows += shown.unfollowed_rows(cluster, in_force)
+    rows += shown.device_rows(client, cluster, in_force)
     rows += shown.retention_rows(in_force)
     rows += shown.external_rows(client, cluster, in_force)
     on_step(5, "looking for the generated policies")

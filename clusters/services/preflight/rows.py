@@ -17,7 +17,7 @@ from clusters.documents.kueue_versions import (
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
-from clusters.kueue.configuration import not_followed, parse_duration
+from clusters.kueue.configuration import Configuration, not_followed, parse_duration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import policy_names
 from clusters.manifests.rbac import Rule, questions
@@ -222,6 +222,33 @@ def unfollowed_rows(cluster: Cluster, configuration: Mapping[str, Any]) -> Itera
     )
     for found in not_followed(configuration):
         yield PreflightRow("Kueue features", FAULT if is_deciding else WARN, found, advice)
+
+
+def device_rows(
+    client: KubeClient, cluster: Cluster, configuration: Mapping[str, Any]
+) -> Iterator[PreflightRow]:
+    """Whether a cluster whose devices count by claims serves what claims are made from.
+
+    Nothing where they do not count, and for a Configuration that cannot be read.
+    """
+    try:
+        if not Configuration.from_document(configuration).counts_claims:
+            return
+    except ValueError:
+        return
+    if probes.serves(client, r.RESOURCE_CLAIM_TEMPLATE):
+        yield PreflightRow(
+            "Devices by claims", OK, f"serves {r.RESOURCE_CLAIM_TEMPLATE.api_version}"
+        )
+        return
+    yield PreflightRow(
+        "Devices by claims",
+        FAULT if cluster.mode == Cluster.Mode.PORTAL else WARN,
+        "resources.deviceClassMappings is set, and this API server does not serve "
+        f"{r.RESOURCE_CLAIM_TEMPLATE.api_version}",
+        "Kubernetes serves it from 1.34 on. Upgrade the cluster, or take the mappings out of the "
+        "Configuration: until then no job that claims devices starts.",
+    )
 
 
 def retention_rows(configuration: Mapping[str, Any]) -> Iterator[PreflightRow]:
