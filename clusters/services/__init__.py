@@ -62,6 +62,7 @@ from clusters.services.what_if import (
     replies_to,
     verdict_of,
 )
+from clusters.services.what_if_nodes import ask_rack, ask_taint
 from clusters.services.workload_actions import (
     act_on_workloads,
     jobs_at_stake,
