@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from clusters.services.blocks import resolve_block
 from clusters.services.capacity import state_capacity
+from clusters.services.forecasts import note_forecasts
 from clusters.services.health import check_health
 from clusters.services.inspection import (
     held_kubeconfig,
