@@ -107,6 +107,12 @@ def measure_maintenance() -> int:
     return services.measure_maintenance()
 
 
+@shared_task(name="clusters.tasks.note_forecasts", expires=300, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
+def note_forecasts() -> dict[str, int]:
+    """Note what is said of waiting jobs' starts, and whether what was said held."""
+    return services.note_forecasts()
+
+
 @shared_task(name="clusters.tasks.look_at_job", expires=60, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types
 def look_at_job(operation_id: str) -> str:
     """Read the objects of one job on its clusters and say what is wrong with them."""

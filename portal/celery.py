@@ -49,6 +49,7 @@ BEAT: Final = (
     ("carry out actions on jobs", "clusters.tasks.run_workload_actions", "sync", 5.0, 5),
     ("advance maintenance", "clusters.tasks.advance_maintenance", "sync", 5.0, 5),
     ("measure maintenance", "clusters.tasks.measure_maintenance", "sync", 60.0, 60),
+    ("note forecasts", "clusters.tasks.note_forecasts", "meter", 300.0, 300),
     ("settle spend rules", "budgets.settle_spending", "sync", 5.0, 5),
     ("run exports", "budgets.run_exports", "meter", 15.0, 15),
     ("meter usage", "budgets.meter_usage", "meter", 10.0, 10),

@@ -18,7 +18,7 @@ from clusters.explaining.evidence import Pair, amounts_of
 from clusters.explaining.names import Names
 
 JOBS_SHOWN: Final = 25
-KINDS: Final = ("started", "preempted", "stopped")
+KINDS: Final = ("started", "preempted", "stopped", "barred", "opened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class WhatIfAnswer:
     Attributes:
         headline: One sentence.
         started, preempted, stopped: Jobs, the reader's own one by one.
-        started_count, preempted_count, stopped_count: All for those who see everything, else own.
+        barred: Likewise those for which no domain of nodes is left that could ever take them.
+        opened: Those for which there is one now, once others end.
+        started_count, preempted_count, stopped_count, barred_count, opened_count: All for those who
+            see everything, else own.
         capacity: Whose reach changes.
         took_ms: How long the engine took, 0 where that is not told.
         is_settled: False when the forecast was cut off before nothing moved any more.
@@ -71,6 +74,10 @@ class WhatIfAnswer:
     capacity: tuple[CapacityChange, ...] = ()
     took_ms: int = 0
     is_settled: bool = True
+    barred: tuple[JobOutcome, ...] = ()
+    barred_count: int = 0
+    opened: tuple[JobOutcome, ...] = ()
+    opened_count: int = 0
 
 
 def read_answer(document: Any, names: Names) -> WhatIfAnswer:
@@ -143,6 +150,8 @@ def _answer(
         started_count=counts["started"],
         preempted_count=counts["preempted"],
         stopped_count=counts["stopped"],
+        barred_count=counts["barred"],
+        opened_count=counts["opened"],
         capacity=capacity,
         took_ms=took_ms,
         is_settled=is_settled,
@@ -159,6 +168,8 @@ def _headline(
         ("started", "job starts", "jobs start"),
         ("preempted", "job is preempted", "jobs are preempted"),
         ("stopped", "job is stopped", "jobs are stopped"),
+        ("opened", "job can start later", "jobs can start later"),
+        ("barred", "job can no longer start", "jobs can no longer start"),
     ):
         if counts[kind]:
             parts.append(f"{counts[kind]:,} {one if counts[kind] == 1 else many}")
@@ -184,6 +195,8 @@ def _own_job(item: Mapping[str, Any], names: Names) -> JobOutcome:
     if isinstance(preemptor, str) and preemptor:
         is_known = names.sees(preemptor.partition("/")[0])
         why = f"for {preemptor}" if is_known else "for somebody else's job"
+    elif item.get("restarts") is True:
+        why = "starts again at once"
     return JobOutcome(
         name=f"{namespace}/{name}",
         amounts=words.amounts(amounts_of(item.get("amounts")), names),

@@ -58,6 +58,8 @@ def answer_lines(answer: WhatIfAnswer) -> Iterator[str]:
         ("start", answer.started, answer.started_count),
         ("are preempted", answer.preempted, answer.preempted_count),
         ("are stopped and queue again", answer.stopped, answer.stopped_count),
+        ("can start later, once others end", answer.opened, answer.opened_count),
+        ("can no longer start: no domain can take them", answer.barred, answer.barred_count),
     ):
         if rows:
             yield f"  {title}"

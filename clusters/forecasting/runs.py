@@ -12,8 +12,10 @@ from __future__ import annotations
 import random
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 # What generators append: digits, hashes, the five characters of generateName.
 _SUFFIX = re.compile(r"[-_.](?:\d+|[0-9a-f]{6,}|[bcdfghjklmnpqrstvwxz2456789]{5})$")
@@ -72,3 +74,22 @@ class RunTimes:
                 return below + part * (run.seconds - below)
             first, floor = first + rank + 1, run.seconds
         return None
+
+
+def runs_by_kind(
+    spans: Mapping[tuple[str, str, int], tuple[str, str, datetime, datetime]],
+) -> dict[tuple[str, str], RunTimes]:
+    """Run times by namespace and kind of job.
+
+    Args:
+        spans: by cluster, uid and epoch: namespace, name of the job, start and end. What went on in
+            a later epoch was cut off in the one before.
+    """
+    last: dict[tuple[str, str], int] = {}
+    for cluster, uid, epoch in spans:
+        last[cluster, uid] = max(epoch, last.get((cluster, uid), epoch))
+    runs: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    for (cluster, uid, epoch), (namespace, name, start, end) in spans.items():
+        run = Run((end - start).total_seconds(), is_cut_off=epoch < last[cluster, uid])
+        runs[namespace, kind_of(name)].append(run)
+    return {key: RunTimes(found) for key, found in runs.items()}

@@ -23,7 +23,7 @@ DRAWS: Final = 200
 COVERAGE: Final = 0.8
 # Below this a range would be wrong more often than a person forgives.
 _LEAST_COVERAGE: Final = 0.5
-_FURTHEST: Final = timedelta(days=60)
+FURTHEST: Final = timedelta(days=60)
 
 
 class Confidence(StrEnum):
@@ -130,12 +130,12 @@ def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> Star
         return _unknown("too few runs of the jobs that hold the GPUs have been recorded")
     low = found[int(tail * DRAWS)]
     high = found[max(math.ceil(upper * DRAWS) - 1, 0)]
-    if high > _FURTHEST.total_seconds():
+    if high > FURTHEST.total_seconds():
         return _unknown("it is too far ahead to say")
     return StartForecast(
         confidence=Confidence.GOOD if coverage >= COVERAGE - 0.01 else Confidence.FAIR,
-        earliest=_minute(now + timedelta(seconds=low)),
-        latest=_minute(now + timedelta(seconds=high), up=True),
+        earliest=whole_minute(now + timedelta(seconds=low)),
+        latest=whole_minute(now + timedelta(seconds=high), up=True),
         coverage=round(coverage, 2),
         runs=runs,
     )
@@ -178,6 +178,7 @@ def _unknown(why: str) -> StartForecast:
     return StartForecast(Confidence.UNKNOWN, why_unknown=why)
 
 
-def _minute(at: datetime, *, up: bool = False) -> datetime:
+def whole_minute(at: datetime, *, up: bool = False) -> datetime:
+    """The minute that a time lies in, or on request the next one that begins."""
     whole = at.replace(second=0, microsecond=0)
     return whole + timedelta(minutes=1) if up and whole < at else whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clusters.models.cluster import BeatLease, Cluster, ClusterHealth, NodeSight, ShiftRun
 from clusters.models.dispatch import DispatchRound, GuardIncident, NominationWay
 from clusters.models.explained import (
+    ForecastMade,
     PendingReason,
     Question,
     QueueShare,

@@ -67,6 +67,33 @@ class QueueShare(models.Model):
         indexes = [models.Index(fields=["cluster", "parent"], name="queue_share_by_parent")]
 
 
+class ForecastMade(models.Model):
+    """A range that was told of when a waiting job starts, and whether it held once it was over.
+
+    One for each job, made at a moment by chance while it waits. ``low_s`` and ``high_s`` are the
+    range as it was played, seconds from ``made_at``; ``earliest`` and ``latest`` the stated one,
+    which ``clusters.forecasting.calibration`` moved. ``waited_s`` is None as long as the job waits.
+    """
+
+    cluster = models.CharField(max_length=40)
+    uid = models.CharField(max_length=64)
+    made_at = models.DateTimeField()
+    low_s = models.PositiveIntegerField()
+    high_s = models.PositiveIntegerField()
+    earliest = models.DateTimeField()
+    latest = models.DateTimeField()
+    coverage_percent = models.PositiveSmallIntegerField()
+    waited_s = models.PositiveIntegerField(null=True, blank=True)
+    # None until the range is over.
+    has_held = models.BooleanField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "uid"], name="forecast_made_once")
+        ]
+        indexes = [models.Index(fields=["cluster", "latest"], name="forecast_made_by_end")]
+
+
 class Question(models.Model):
     """Something a person asks the engine of one cluster; answered within seconds or not at all.
 

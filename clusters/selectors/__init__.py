@@ -9,6 +9,7 @@ from clusters.selectors.differences import shadow_report
 from clusters.selectors.dispatch import OfferRow, dispatch_races, dispatch_trail
 from clusters.selectors.explained import (
     WhyPending,
+    askable_about_nodes,
     askable_workspaces,
     first_start,
     questions_for,
@@ -36,7 +37,14 @@ from clusters.selectors.overview import ClusterToday, clusters_today, job_counts
 from clusters.selectors.places import submitted_on
 from clusters.selectors.preemptions import newest_preempted, preemptions_of, recent_preemptions
 from clusters.selectors.previews import preview_manifests
-from clusters.selectors.racks import labels_seen, largest_domains, level_word, nodes_of, standings
+from clusters.selectors.racks import (
+    FlavorDomains,
+    labels_seen,
+    largest_domains,
+    level_word,
+    nodes_of,
+    standings,
+)
 from clusters.selectors.rights import generated_rights, rights_documents, rights_yaml
 from clusters.selectors.search import Found, search
 from clusters.selectors.shares import contest_of, contests, fair_clusters, with_weight

@@ -18,6 +18,7 @@ from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster, ObjectState, ShiftRun
 from clusters.selectors.bars import HOLDING
 from clusters.selectors.fleet import ClusterRow, rows_of, visible_clusters
+from clusters.selectors.forecasts import ForecastsHeld, forecasts_held
 from clusters.selectors.guard import IncidentRow, NominationRow, incidents_on, nomination_of
 from clusters.selectors.previews import ManifestChange
 
@@ -151,6 +152,7 @@ class ClusterDetail:
     incidents: tuple[IncidentRow, ...] = field(default=())
     leaving: Leaving | None = None
     own_queue: str = ""
+    forecasts: ForecastsHeld | None = None
 
 
 def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterDetail:
@@ -184,6 +186,7 @@ def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterD
         ),
         nomination=nomination_of(cluster),
         incidents=incidents_on(cluster),
+        forecasts=forecasts_held(cluster.slug),
         leaving=_leaving(cluster, row) if row.state == Cluster.State.DRAINING else None,
     )
 

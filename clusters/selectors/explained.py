@@ -15,7 +15,8 @@ from budgets.models import User, Workspace
 from budgets.selectors import roles_of, visible_workspaces
 from clusters.explaining.findings import Explained, explained
 from clusters.forecasting import StartForecast
-from clusters.models import PendingReason, Question, ShiftRun, WorkloadState
+from clusters.models import Cluster, PendingReason, Question, ShiftRun, WorkloadState
+from clusters.selectors.fleet import visible_clusters
 from clusters.selectors.forecasts import start_forecast
 from clusters.selectors.names import every_name, reader_names
 from clusters.selectors.reasons import (
@@ -73,7 +74,7 @@ class WhyPending:
 
 
 def why_pending(user: User, cluster: str, uid: str) -> WhyPending | None:
-    """Why a job waits, seen on a cluster; None for one that does not. Sixteen queries at most.
+    """Why a job waits, seen on a cluster; None for one that does not. Seventeen queries at most.
 
     Names, ids and numbers of others are not told.
 
@@ -159,7 +160,7 @@ def stored_why(namespace: str, name: str) -> list[StoredWhy]:
 def first_start(user: User, workspace: Workspace) -> StartForecast | None:
     """When the first job of a workspace's queue is likely to start, with budgets as they are.
 
-    None where no job waits, and where nothing can be said of its start. Eighteen queries at most.
+    None where no job waits, and where nothing can be said of its start. Nineteen queries at most.
 
     Args:
         user: The reader; numbers of others are not told.
@@ -190,6 +191,12 @@ def askable_workspaces(user: User) -> QuerySet[Workspace]:
         return found
     owned = found.filter(account_id__in=roles.owned_accounts)
     return owned | found.filter(pk__in=roles.owned_workspaces)
+
+
+def askable_about_nodes(user: User) -> QuerySet[Cluster]:
+    """Clusters whose nodes the portal follows: it decides there, and jobs run there."""
+    found = visible_clusters(user).filter(state=Cluster.State.ACTIVE, mode=Cluster.Mode.PORTAL)
+    return found.running_jobs()
 
 
 def questions_for(user: User, keys: Sequence[UUID]) -> list[Question]:

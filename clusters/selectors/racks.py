@@ -92,11 +92,12 @@ class LabelSeen:
     values: int
 
 
-def nodes_of(flavors: Iterable[str]) -> dict[str, list[Node]]:
-    """Flavor slug → its nodes on registered clusters, by cluster and name. One query."""
+def nodes_of(flavors: Iterable[str], *, cluster: str = "") -> dict[str, list[Node]]:
+    """Flavor slug → its nodes on registered clusters, or on one, by cluster and name. One query."""
     found: dict[str, list[Node]] = {}
+    clusters = Cluster.objects.registered().values("slug")
     rows = NodeSight.objects.filter(
-        flavor__in=list(flavors), cluster__in=Cluster.objects.registered().values("slug")
+        flavor__in=list(flavors), cluster__in=[cluster] if cluster else clusters
     ).order_by("cluster", "name")
     for cluster, name, flavor, labels, gpus, used in rows.values_list(
         "cluster", "name", "flavor", "labels", "gpus", "used"

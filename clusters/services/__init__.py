@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from clusters.services.blocks import resolve_block
 from clusters.services.capacity import state_capacity
+from clusters.services.forecasts import note_forecasts
 from clusters.services.health import check_health
 from clusters.services.inspection import (
     held_kubeconfig,
@@ -62,6 +63,7 @@ from clusters.services.what_if import (
     replies_to,
     verdict_of,
 )
+from clusters.services.what_if_nodes import ask_rack, ask_taint
 from clusters.services.workload_actions import (
     act_on_workloads,
     jobs_at_stake,

@@ -1,4 +1,4 @@
-"""What-if in the portal's words: a budget raised or weighed, nodes added, a worker drained.
+"""What-if in the portal's words: a budget raised or weighed, GPUs added, a worker drained.
 
 Turns the wish into the documents that it would become on each cluster, the same way as saving it
 would, and asks each cluster's engine about them. Nothing is saved and nothing is promised.
@@ -6,10 +6,10 @@ would, and asks each cluster's engine about them. Nothing is saved and nothing i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
@@ -148,25 +148,37 @@ def ask_add(
         NotAllowed: The actor is no admin.
         Rejected: The number, the cluster or the receiver is not usable.
     """
-    _require_admin(actor)
+    require_admin(actor)
     _require_number(by)
     if not cluster.runs_jobs:
         raise Rejected.because("cluster", "not_a_worker", "Nodes are added to a worker.")
     if (account is None) == (pool is None):
         raise Rejected.because("receiver", "required", "Name an account or a platform pool.")
-    if pool is not None and pool.account is not None:
-        account, pool = pool.account, None
-    part = (flavor.slug, cluster.slug)
-    if pool is not None:
+    return _ask(actor, quota_with_nodes((flavor, cluster), by, account or pool))
+
+
+def quota_with_nodes(
+    part: tuple[Flavor, Cluster], by: int, receiver: Account | Pool | None
+) -> dict[str, list[Document]]:
+    """Cluster slug → its queues and cohorts if somebody had more GPUs of a flavor on a cluster.
+
+    Args:
+        part: Flavor and cluster of the nodes.
+        by: GPUs, above 0.
+        receiver: Whose own pool, or the platform pool that gets them; nobody changes nothing.
+    """
+    key = part[0].slug, part[1].slug
+    if isinstance(receiver, Pool) and receiver.account is not None:
+        receiver = receiver.account
+    if receiver is None:
+        return {}
+    if isinstance(receiver, Pool):
         # With its amount change the limits of those that draw on it, and nobody else's.
-        drawing = list(pool.shares.values_list("account__slug", flat=True))
+        drawing = list(receiver.shares.values_list("account__slug", flat=True))
         before = promises_in_force(accounts=drawing)
-        after = _with_pool_nodes(before, pool.slug, part, by)
-    else:
-        assert account is not None
-        before = promises_in_force(accounts=[account.slug])
-        after = _with_account_nodes(before, account.slug, part, by)
-    return _ask(actor, changed_quota(before, after))
+        return changed_quota(before, _with_pool_nodes(before, receiver.slug, key, by))
+    before = promises_in_force(accounts=[receiver.slug])
+    return changed_quota(before, _with_account_nodes(before, receiver.slug, key, by))
 
 
 def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
@@ -176,7 +188,7 @@ def ask_drain(actor: User | None, *, cluster: Cluster) -> Asked:
         NotAllowed: The actor is no admin.
         Rejected: It is the manager, which holds no GPUs.
     """
-    _require_admin(actor)
+    require_admin(actor)
     if not cluster.runs_jobs:
         raise Rejected.because("cluster", "not_a_worker", "A manager holds no GPUs to drain.")
     return Asked((ask_what_if(cluster, [{"kind": "Drain"}], actor),))
@@ -196,7 +208,7 @@ def ask_weigh(actor: User | None, *, workspace: Workspace, weight: Decimal) -> A
         NotAllowed: The actor is no admin.
         Rejected: The weight is none, or is the one in force.
     """
-    _require_admin(actor, "Only a platform admin can ask about weights.")
+    require_admin(actor, "Only a platform admin can ask about weights.")
     try:
         Workspace._meta.get_field("fair_weight").clean(weight, workspace)
     except ValidationError as error:
@@ -236,6 +248,8 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
     started = max(answer.started_count for answer in of_hubs or answers)
     preempted = max(answer.preempted_count for answer in answers)
     stopped = max(answer.stopped_count for answer in answers)
+    barred = max(answer.barred_count for answer in answers)
+    opened = max(answer.opened_count for answer in answers)
     others = any(answer.preempted or answer.stopped for answer in answers)
     is_of_owner = not all(row.cluster for row in replies)
     when = "as soon as a worker has room" if of_hubs else "at once"
@@ -244,6 +258,8 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
     words = [
         f"{started:,} waiting {_jobs(started)} {when}." if started else "No waiting job starts."
     ]
+    if opened:
+        words.append(f"{opened:,} more can start later, once others end.")
     if preempted or stopped:
         taken = [
             f"{count:,} running {verb_one if count == 1 else verb_many}"
@@ -260,7 +276,10 @@ def verdict_of(replies: Sequence[ShownReply]) -> Verdict | None:
     else:
         whose = "None of your running jobs" if is_of_owner else "No running job"
         words.append(f"{whose} is preempted or stopped.")
-    return Verdict(" ".join(words), bool(started) and not others)
+    if barred:
+        words.append(f"{barred:,} {'job' if barred == 1 else 'jobs'} can no longer start there.")
+    others |= any(answer.barred for answer in answers)
+    return Verdict(" ".join(words), bool(started or opened) and not others)
 
 
 def _jobs(count: int) -> str:
@@ -326,21 +345,26 @@ def _ask(
     now = utc_now()
     return Asked(
         tuple(
-            ask_what_if(
-                clusters[slug],
-                [{"kind": document["kind"], "document": document} for document in changed],
-                actor,
-                at=now,
-            )
+            ask_what_if(clusters[slug], changes_of(changed), actor, at=now)
             for slug, changed in documents.items()
         )
     )
 
 
-def _require_admin(
+def changes_of(documents: Iterable[Document]) -> list[dict[str, Any]]:
+    """New versions of objects, as a question names them."""
+    return [{"kind": document["kind"], "document": document} for document in documents]
+
+
+def require_admin(
     actor: User | None,
     words: str = "Only a platform admin can ask about nodes and clusters.",
 ) -> None:
+    """Go on only for an admin, and for a command on the server.
+
+    Raises:
+        NotAllowed: The actor is somebody else.
+    """
     if actor is not None and not roles_of(actor).is_admin:
         raise NotAllowed(words)
 

@@ -29,6 +29,7 @@ from clusters.selectors.cluster_detail import (
     TreeGroup,
 )
 from clusters.selectors.fleet import ClusterRow, visible_clusters
+from clusters.selectors.forecasts import ForecastsHeld
 from clusters.selectors.guard import IncidentRow, NominationRow
 from clusters.services.inspection import ContextRow, KubeconfigReport
 from clusters.services.registration import Departure
@@ -97,6 +98,10 @@ class IncidentSerializer(RecordSerializer[IncidentRow]):
     without = ("label", "state_label")
     defect = serializers.ChoiceField(GuardIncident.Defect.choices)
     state = serializers.ChoiceField(GuardIncident.State.choices)
+
+
+class ForecastsHeldSerializer(RecordSerializer[ForecastsHeld]):
+    """Of the newest forecasts of when jobs start, how many held; null before one is over."""
 
 
 class LeavingSerializer(RecordSerializer[Leaving]):

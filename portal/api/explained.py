@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from rest_framework import serializers
@@ -34,6 +34,9 @@ from portal.api.shapes import (
 )
 from portal.api.views import ASKED, Noun, View, actor, admin, answers, deed, finds
 from portal.bounds import WEIGHT
+
+MOST_NAMES: Final = 5000
+"""In a list of names; the service says how many make sense."""
 
 
 class FlavorFindingSerializer(RecordSerializer[findings.FlavorFinding]):
@@ -95,6 +98,16 @@ class WhySerializer(RecordSerializer[WhyPending]):
     is_stale = serializers.BooleanField(help_text="The cluster's worker is not running.")
 
 
+def names_field(words: str) -> serializers.ListField:
+    """Names of nodes, or values of their labels; how many make sense the service says."""
+    return serializers.ListField(
+        child=serializers.CharField(max_length=253),
+        required=False,
+        max_length=MOST_NAMES,
+        help_text=words,
+    )
+
+
 class WhatIfInput(Strict):
     """A question; which fields it needs depends on ``change``."""
 
@@ -103,15 +116,21 @@ class WhatIfInput(Strict):
         "add": ("cluster", "flavor", "by"),
         "drain": ("cluster",),
         "weigh": ("workspace", "weight"),
+        "rack": ("cluster", "flavor", "nodes"),
+        "taint": ("cluster",),
     }
-    ONLY_ADDED: ClassVar[tuple[str, ...]] = ("account", "pool")
+    TAKES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "add": ("account", "pool"),
+        "rack": ("gpus", "within", "account", "pool"),
+        "taint": ("flavor", "within", "names", "taint", "drains"),
+    }
 
-    change = serializers.ChoiceField(["raise", "add", "drain", "weigh"])
+    change = serializers.ChoiceField(list(NEEDS))
     workspace = workspace_field(
         max_length=None, required=False, help_text="Namespace; for raise and weigh."
     )
     cluster = cluster_field(
-        max_length=None, required=False, help_text="A worker; for add and drain."
+        max_length=None, required=False, help_text="A worker; for add, drain, rack and taint."
     )
     flavor = flavor_field(max_length=None, required=False)
     by = serializers.IntegerField(
@@ -119,6 +138,22 @@ class WhatIfInput(Strict):
     )
     weight = serializers.DecimalField(
         **WEIGHT, required=False, help_text="Of fair sharing among the account's workspaces."
+    )
+    nodes = serializers.IntegerField(required=False, help_text="Of the rack, 1 to 1,000.")
+    gpus = serializers.IntegerField(
+        required=False, help_text="Of each node of the rack; left out, as the flavor says."
+    )
+    within = names_field(
+        "A domain of the flavor's nodes: values of its topology's levels, from the largest on, "
+        "such as block and rack. A rack joins it; levels that are left out are new."
+    )
+    names = names_field("Nodes to taint, instead of a flavor and a domain; at most 1,000.")
+    taint = serializers.CharField(
+        required=False, max_length=400, allow_blank=True,
+        help_text="key or key=value, which some pods tolerate; empty cordons the nodes.",
+    )  # fmt: skip
+    drains = serializers.BooleanField(
+        required=False, help_text="What runs on the nodes stops, too, and queues again."
     )
     account = account_field(max_length=None, required=False, help_text="Who gets added nodes, or")
     pool = NamedField(
@@ -128,7 +163,7 @@ class WhatIfInput(Strict):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         needed = self.NEEDS[attrs["change"]]
-        known = (*needed, *(self.ONLY_ADDED if attrs["change"] == "add" else ()), "change")
+        known = (*needed, *self.TAKES.get(attrs["change"], ()), "change")
         faults = {
             name: [ErrorDetail(f"{attrs['change']} needs it.", "required")]
             for name in needed
@@ -222,7 +257,8 @@ class ShadowView(View):
 def _asker(request: Request) -> User:
     """Whoever may change a budget asks for raises; for the rest it takes an admin."""
     given = request.data
-    is_fleet = isinstance(given, Mapping) and given.get("change") in ("add", "drain", "weigh")
+    change = given.get("change") if isinstance(given, Mapping) else None
+    is_fleet = change in WhatIfInput.NEEDS and change != "raise"
     return admin(request) if is_fleet else actor(request)
 
 
@@ -236,6 +272,8 @@ class WhatIf(Noun):
         "add": enforcement.ask_add,
         "drain": enforcement.ask_drain,
         "weigh": enforcement.ask_weigh,
+        "rack": enforcement.ask_rack,
+        "taint": enforcement.ask_taint,
     }
 
     @answers(WhatIfSerializer, takes=WhatIfInput, code=ASKED, by=_asker)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
@@ -13,12 +15,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from budgets import selectors
-from budgets.models import User
+from budgets.models import Flavor, User
 from budgets.selectors.budget.cost_preview import burst_in_full, preview_costs
 from clusters import selectors as seen
 from clusters import services as enforcement
+from clusters.documents.labels import HOSTNAME
 from clusters.models import Cluster, Question
-from portal.web.forms import GpuField, Offer, OfferedField, PortalForm
+from portal.web.forms import GpuField, NamesField, Offer, OfferedField, PortalForm, radio
 from portal.web.htmx import is_partial, polled, render
 from portal.web.pages import page
 
@@ -36,7 +39,7 @@ class GpuCountField(GpuField):
 
 
 class WhatIfForm(PortalForm):
-    """Base of the three questions.
+    """Base of the questions.
 
     Attributes:
         change: What a POST names.
@@ -46,6 +49,8 @@ class WhatIfForm(PortalForm):
 
     change = ""
     title = ""
+    # Fields without which the question is not shown: there is nothing to choose.
+    is_about: ClassVar[tuple[str, ...]] = ()
     button = "Show what would happen"
     ask: ClassVar[Callable[..., Any]]
 
@@ -91,6 +96,75 @@ class DrainForm(WhatIfForm):
     cluster = OfferedField(label="Worker", is_typed_of_many=True)
 
 
+class RackForm(WhatIfForm):
+    """Nodes that stand together, and perhaps who gets their GPUs."""
+
+    change, title = "rack", "Add a rack"
+    is_about = ("place",)
+    ask = staticmethod(enforcement.ask_rack)
+    fault_fields = {
+        "account": "receiver", "pool": "receiver", "cluster": "place", "flavor": "place",
+        "within": "place",
+    }  # fmt: skip
+
+    place = OfferedField(label="Where", is_typed_of_many=True)
+    nodes = GpuField(
+        label="Nodes",
+        initial=4,
+        min_value=None,
+        max_value=None,
+        error_messages={"required": "Type a number of nodes.", "invalid": "Type whole nodes."},
+    )
+    gpus = GpuField(
+        label="GPUs of each node",
+        required=False,
+        min_value=None,
+        max_value=None,
+        help_text="Leave it empty for as many as nodes of the flavor have.",
+    )
+    receiver = OfferedField(
+        label="GPUs go to",
+        empty_label="nobody: quota stays as it is",
+        is_typed_of_many=True,
+        help_text="Nodes start no job that has no quota.",
+    )
+
+
+class TaintForm(WhatIfForm):
+    """Nodes that take no pods any more."""
+
+    change, title = "taint", "Taint or drain nodes"
+    is_about = ("grounds",)
+    ask = staticmethod(enforcement.ask_taint)
+    fault_fields = {
+        "cluster": "grounds", "flavor": "grounds", "within": "grounds", "drains": "effect",
+    }  # fmt: skip
+
+    grounds = OfferedField(label="Which nodes", is_typed_of_many=True)
+    names = NamesField(
+        label="Names of nodes",
+        help_text="One per line, where you chose nodes that you name.",
+    )
+    effect = radio(
+        "What happens",
+        cordon="No new pod starts there, and what runs goes on",
+        drain="What runs there stops, too, and queues again",
+    )
+    taint = forms.CharField(
+        label="Taint",
+        required=False,
+        max_length=400,
+        help_text="key or key=value. Jobs that tolerate it stay. Empty: a cordon for all.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """What the service asks for: the effect as its name there."""
+        typed: dict[str, Any] = super().clean() or self.cleaned_data
+        if "effect" in typed:
+            typed["drains"] = typed["effect"] == "drain"
+        return typed
+
+
 def _receivers(user: Any) -> Offer:
     """Platform pools, and the pools of accounts: what the service is asked about each."""
     pools = selectors.visible_pools(user).filter(account__isnull=True)
@@ -106,6 +180,57 @@ def _workers(user: Any) -> Offer:
     return {row.slug: (row.name, row) for row in found.running_jobs()}
 
 
+def _places(user: Any) -> Offer:
+    """Where a rack may stand: beside all others, or in a domain that there is."""
+    offered: dict[str, tuple[str, Any]] = {}
+    for cluster, flavor, standing in _standings(user):
+        levels = [level for level in standing.levels if level != HOSTNAME]
+        where = {"cluster": cluster, "flavor": flavor}
+        name, key = f"{flavor.name} on {cluster.name}", f"{cluster.slug}/{flavor.slug}"
+        smallest = seen.level_word(levels[-1]) if levels else "node"
+        offered[key] = (f"{name}: a new {seen.level_word((levels or [HOSTNAME])[0])}", where)
+        for path in _paths(standing, levels):
+            is_whole = len(path) == len(levels)
+            words = "more nodes" if is_whole else f"a new {smallest}"
+            place = where | {"within": path}
+            offered["/".join((key, *path))] = (f"{name}: {words} in {'/'.join(path)}", place)
+    return offered
+
+
+def _grounds(user: Any) -> Offer:
+    """Whose nodes may take no pods: a domain's, a flavor's, or some that are named."""
+    offered: dict[str, tuple[str, Any]] = {}
+    for cluster, flavor, standing in _standings(user):
+        levels = [level for level in standing.levels if level != HOSTNAME]
+        where = {"cluster": cluster, "flavor": flavor}
+        name, key = f"{flavor.name} on {cluster.name}", f"{cluster.slug}/{flavor.slug}"
+        offered.setdefault(
+            cluster.slug, (f"{cluster.name}: the nodes that you name", {"cluster": cluster})
+        )
+        for path in _paths(standing, levels):
+            words = f"{name}: {seen.level_word(levels[len(path) - 1])} {'/'.join(path)}"
+            offered["/".join((key, *path))] = (words, where | {"within": path})
+        offered[key] = (f"{name}: all nodes", where)
+    return offered
+
+
+def _standings(user: Any) -> Iterator[tuple[Cluster, Flavor, seen.FlavorDomains]]:
+    """Nodes of flavors with a topology, on clusters whose nodes are followed. Three queries."""
+    clusters = {row.slug: row for row in seen.askable_about_nodes(user)}
+    flavors = selectors.visible_flavors(user).filter(topology__isnull=False)
+    placed = {row.slug: row for row in flavors.select_related("topology")} if clusters else {}
+    for slug, nodes in (seen.nodes_of(placed) if placed else {}).items():
+        topology = placed[slug].topology
+        for standing in seen.standings(topology.levels if topology is not None else (), nodes):
+            if standing.cluster in clusters:
+                yield clusters[standing.cluster], placed[slug], standing
+
+
+def _paths(standing: seen.FlavorDomains, levels: Sequence[str]) -> list[tuple[str, ...]]:
+    """Domains above nodes, each right before those in it."""
+    return sorted(path for domains in standing.domains[: len(levels)] for path in domains)
+
+
 OFFERS: Mapping[str, Callable[[Any], Offer]] = {
     "workspace": lambda user: {
         row.namespace: (f"{row.name} ({row.namespace})", row)
@@ -114,9 +239,13 @@ OFFERS: Mapping[str, Callable[[Any], Offer]] = {
     "flavor": lambda user: {row.slug: (row.name, row) for row in selectors.visible_flavors(user)},
     "cluster": _workers,
     "receiver": _receivers,
+    "place": _places,
+    "grounds": _grounds,
 }
 """Field of a question → what its reader may ask about."""
-ADMINS: tuple[type[WhatIfForm], ...] = (RaiseForm, AddForm, DrainForm)
+SEVERAL = ("receiver", "place", "grounds")
+"""Fields that stand for several arguments of a question."""
+ADMINS: tuple[type[WhatIfForm], ...] = (RaiseForm, AddForm, DrainForm, RackForm, TaintForm)
 OWNERS: tuple[type[WhatIfForm], ...] = (RaiseForm,)
 
 
@@ -139,7 +268,7 @@ def what_if(request: HttpRequest, user: User) -> HttpResponseBase:
         kind(user=user, initial=_initial(typed) if typed.get("change") == change else None)
         for change, kind in kinds.items()
     ]
-    return render(request, TEMPLATE, context | {"forms": shown})
+    return render(request, TEMPLATE, context | {"forms": _offering(shown)})
 
 
 @page()
@@ -176,7 +305,9 @@ def _asked(
 
 def _ask(user: User, form: WhatIfForm) -> Any:
     given = form.cleaned_data.copy()
-    return form.ask(user, **given.pop("receiver", {}), **given)
+    given.pop("effect", None)
+    named = [given.pop(name, None) or {} for name in SEVERAL]
+    return form.ask(user, **given, **{key: value for each in named for key, value in each.items()})
 
 
 def _refused(
@@ -187,7 +318,12 @@ def _refused(
     shown = [
         form if change == form.change else kind(user=request.user) for change, kind in kinds.items()
     ]
-    return render(request, TEMPLATE, {"forms": shown, "refused": form}, status=422)
+    return render(request, TEMPLATE, {"forms": _offering(shown), "refused": form}, status=422)
+
+
+def _offering(shown: Sequence[WhatIfForm]) -> list[WhatIfForm]:
+    """Without questions about nodes where no node is followed."""
+    return [form for form in shown if all(form.part(name).things for name in form.is_about)]
 
 
 def _answered(user: Any, keys: list[uuid.UUID], typed: QueryDict) -> dict[str, Any]:
@@ -210,12 +346,14 @@ def _beside(user: Any, typed: QueryDict) -> dict[str, Any]:
     Of a raise what the budget costs now and after, and when the first job starts without it; of
     added GPUs what they cost in use.
     """
-    kinds = {kind.change: kind for kind in (RaiseForm, AddForm)}
+    kinds = {kind.change: kind for kind in (RaiseForm, AddForm, RackForm)}
     chosen = kinds.get(typed.get("change", ""))
     form = chosen(typed, user=user) if chosen is not None else None
     if form is None or not form.is_valid():
         return {}
     given, now = form.cleaned_data, selectors.utc_now()
+    if isinstance(form, RackForm):
+        return _cost_of_rack(given, now) if given["receiver"] else {}
     flavor, by = given["flavor"], given["by"]
     if isinstance(form, AddForm):
         account = given["receiver"].get("account")
@@ -227,6 +365,14 @@ def _beside(user: Any, typed: QueryDict) -> dict[str, Any]:
         "costs": preview_costs(workspace, drafts, now),
         "first_start": seen.first_start(user, workspace),
     }
+
+
+def _cost_of_rack(given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """What the GPUs of a rack cost in use."""
+    flavor, account = given["place"]["flavor"], given["receiver"].get("account")
+    by = given["nodes"] * (flavor.gpus_per_node if given["gpus"] is None else given["gpus"])
+    key = account.pk if account is not None else None
+    return {"added": burst_in_full(key, flavor.slug, by, now), "added_to": account}
 
 
 def _keys(request: HttpRequest) -> list[uuid.UUID]:
@@ -244,6 +390,8 @@ def _query(form: WhatIfForm, questions: Sequence[Question]) -> str:
     query = QueryDict(mutable=True)
     query["change"] = form.change
     for name, value in form.cleaned_data.items():
+        if name not in form.fields or value in (None, "", []):
+            continue
         query[name] = str(form.fields[name].prepare_value(value))
     query.setlist("q", [str(question.pk) for question in questions])
     return query.urlencode()

@@ -20,6 +20,7 @@ from budgets.models import Flavor, User
 from budgets.selectors.fleet.grid import FleetGrid
 from clusters import selectors as seen
 from clusters import services as enforcement
+from clusters.documents.labels import HOSTNAME
 from portal.web.bars import percent
 from portal.web.forms import (
     ChoosingForm,
@@ -94,6 +95,8 @@ def racks(request: HttpRequest, user: User) -> HttpResponseBase:
     path = tuple(filter(None, request.GET.getlist("in")))
     wanted, place = request.GET.get("flavor", ""), request.GET.get("cluster", "")
     shown = [row for row in flavors if wanted in ("", row.slug)]
+    is_admin = selectors.roles_of(user).is_admin
+    asked = {row.slug for row in seen.askable_about_nodes(user)} if is_admin else set()
     nodes = seen.nodes_of(row.slug for row in shown)
     tables = []
     for flavor in shown:
@@ -102,12 +105,17 @@ def racks(request: HttpRequest, user: User) -> HttpResponseBase:
             if place not in ("", each.cluster):
                 continue
             found = each.below(path)
+            ground = f"{each.cluster}/{flavor.slug}" if each.cluster in asked else ""
             tables.append(
                 {
                     "flavor": flavor,
                     "standing": each,
                     "level": seen.level_word(each.levels[min(len(path), len(each.levels) - 1)]),
-                    "rows": [(row, _below(flavor, each, row)) for row in found[:DOMAINS_SHOWN]],
+                    "rows": [
+                        (row, _below(flavor, each, row), _drained(ground, each, row))
+                        for row in found[:DOMAINS_SHOWN]
+                    ],
+                    "added": _question(ground, path, change="rack", field="place"),
                     "more": max(0, len(found) - DOMAINS_SHOWN),
                     "gpus": sum(row.gpus for row in found),
                     "free": sum(row.free for row in found),
@@ -123,6 +131,29 @@ def _below(flavor: Flavor, standing: Any, domain: Any) -> str:
         return ""
     asked = {"flavor": flavor.slug, "cluster": standing.cluster, "in": domain.path}
     return f"{reverse('racks')}?{urlencode(asked, doseq=True)}"
+
+
+def _drained(ground: str, standing: Any, domain: Any) -> str:
+    """Address of what would happen without a domain; empty for a node."""
+    if not ground or standing.levels[len(domain.path) - 1] == HOSTNAME:
+        return ""
+    return _question(ground, domain.path, change="taint", field="grounds", effect="drain")
+
+
+def _question(ground: str, path: tuple[str, ...], *, change: str, field: str, **typed: str) -> str:
+    """Address of a what-if about a domain; empty where the reader cannot ask about nodes.
+
+    Args:
+        ground: Cluster and flavor of the domain, ``east/h100``, or nothing.
+        path: Of the domain.
+        change: The question.
+        field: Of the question, which takes the domain.
+        typed: In other fields.
+    """
+    if not ground:
+        return ""
+    asked = {"change": change, field: "/".join((ground, *path)), **typed}
+    return f"{reverse('what_if')}?{urlencode(asked)}"
 
 
 def keeps_promises(grid: FleetGrid, *, lost: Sequence[Any]) -> bool:

@@ -13,7 +13,6 @@ from budgets import services as promises
 from budgets.models import Flavor, Topology, User
 from clusters import selectors as seen
 from clusters.documents.labels import HOSTNAME
-from clusters.selectors import racks
 from portal.web import setup_forms
 from portal.web.setup_pages import Row, Section, item_page, item_row, list_page, setup_page
 from portal.web.tags import gpus, named
@@ -81,7 +80,7 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
 
 
 def _labels(
-    found: Topology, standings: Sequence[tuple[Flavor, racks.FlavorDomains]]
+    found: Topology, standings: Sequence[tuple[Flavor, seen.FlavorDomains]]
 ) -> list[Section]:
     """What the labels of each flavor's nodes give, and what is wrong with them."""
     clusters = seen.cluster_names() if standings else {}

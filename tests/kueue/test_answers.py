@@ -69,7 +69,10 @@ from tests.kueue.builders import (
 
 KEY = FlavorResource("f0", GPU)
 CPU = FlavorResource("f0", "cpu")
-KINDS = "AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload, Raise, Drain"
+KINDS = (
+    "AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload, Raise, Drain, "
+    "AddNodes, TaintNodes"
+)
 RAISE = {"kind": "Raise", "on": "Cohort", "key": "c", "flavor": "f", "amount": 1}
 AMOUNT = "Raise needs amount, a whole number other than 0, not "
 
@@ -231,6 +234,10 @@ def test_answer_is_told_whole(monkeypatch):
         "preemptedCount": 2,
         "stopped": stopped,
         "stoppedCount": 2,
+        "barred": [],
+        "barredCount": 0,
+        "opened": [],
+        "openedCount": 0,
         "pending": 5,
         "lost": {"q": {"f0/cpu": 500, f"f0/{GPU}": 2}},
         "gained": {"r": {f"f0/{GPU}": 1}},

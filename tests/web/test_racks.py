@@ -86,16 +86,16 @@ def test_without_nodes_the_form_says_what_to_do(visitors: Visitors):
 def test_page_shows_blocks_then_racks_then_nodes_with_what_is_free(racked: Visitors):
     given(racked)
     (table,) = racked["auditor"].get(PAGE).context["tables"]
-    assert [(row.name, row.gpus, row.free) for row, _ in table["rows"]] == [
+    assert [(row.name, row.gpus, row.free) for row, *_ in table["rows"]] == [
         ("b0", 32, 22),
         ("b1", 32, 22),
     ]
     assert (table["free"], table["gpus"], table["largest"]) == (44, 64, 22)
     address = table["rows"][0][1]
     (table,) = racked["auditor"].get(address).context["tables"]
-    assert [(row.name, row.free) for row, _ in table["rows"]] == [("r0", 11), ("r1", 11)]
+    assert [(row.name, row.free) for row, *_ in table["rows"]] == [("r0", 11), ("r1", 11)]
     (table,) = racked["auditor"].get(table["rows"][0][1]).context["tables"]
-    assert [(row.name, row.free, url) for row, url in table["rows"]] == [
+    assert [(row.name, row.free, url) for row, url, _ in table["rows"]] == [
         ("n0", 8, ""),
         ("n1", 3, ""),
     ]

@@ -3,7 +3,10 @@
 A change is one of ``{"kind": K, "document": {...}}`` (its new version), ``{"kind": K, "key": str}``
 (deleted), ``{"kind": "Raise", "on": "ClusterQueue" | "Cohort", "key": str, "flavor": str,
 "amount": int, "resource": str}`` (nominal quota, negative lowers; the resource may be left out
-where the flavor has one), or ``{"kind": "Drain"}`` (no quota, and everything stops).
+where the flavor has one), ``{"kind": "Drain"}`` (no quota, and everything stops), ``{"kind":
+"AddNodes", "flavor": str, "count": int, "resource": str, "gpus": int, "within": [str]}``, or
+``{"kind": "TaintNodes", "names": [str], "flavor": str, "within": [str], "taint": "KEY=VALUE",
+"drains": bool}`` (by names, or else by flavor and domain; without a taint they are cordoned).
 """
 
 from __future__ import annotations
@@ -14,12 +17,24 @@ from typing import Any, Final
 from clusters.kueue.amounts import FlavorResource, count_of, wholes
 from clusters.kueue.cycle.decisions import Admit, Preempt
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.explanation.changes import AnyChange, Drain, ObjectChange, Raise
+from clusters.kueue.explanation.changes import (
+    MOST_NODES,
+    AddNodes,
+    AnyChange,
+    Drain,
+    ObjectChange,
+    Raise,
+    TaintNodes,
+)
 from clusters.kueue.explanation.what_if import Forecast
 
 KINDS: Final = ("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor",
                 "Workload")  # fmt: skip
 MOST_LISTED: Final = 500
+MOST_GPUS_EACH: Final = 1000
+"""Of one node; more than any machine has."""
+_NAME_LONGEST: Final = 253
+_MOST_LEVELS: Final = 16
 _RAISED_KINDS: Final = ("ClusterQueue", "Cohort")
 
 
@@ -30,8 +45,13 @@ def change_fault(change: Mapping[str, Any]) -> str:
         return ""
     if kind == "Raise":
         return _raise_fault(change)
+    if kind == "AddNodes":
+        return _add_fault(change)
+    if kind == "TaintNodes":
+        return _taint_fault(change)
     if kind not in KINDS:
-        return f"Kind {kind!r} is not one of {', '.join((*KINDS, 'Raise', 'Drain'))}."
+        known = (*KINDS, "Raise", "Drain", "AddNodes", "TaintNodes")
+        return f"Kind {kind!r} is not one of {', '.join(known)}."
     if "document" not in change:
         return "" if _is_text(change.get("key")) else f"Give the {kind} as document, or its key."
     document = change["document"]
@@ -53,6 +73,46 @@ def _raise_fault(change: Mapping[str, Any]) -> str:
     if not isinstance(amount, int) or isinstance(amount, bool) or not amount:
         return f"Raise needs amount, a whole number other than 0, not {amount!r}."
     return ""
+
+
+def _add_fault(change: Mapping[str, Any]) -> str:
+    for name in ("flavor", "resource"):
+        if not _is_text(change.get(name)):
+            return f"AddNodes needs {name}, a name."
+    for name, most in (("count", MOST_NODES), ("gpus", MOST_GPUS_EACH)):
+        number = change.get(name)
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+            return f"AddNodes needs {name}, a whole number from 1 to {most:,}, not {number!r}."
+    if not _are_names(change.get("within", []), most=_MOST_LEVELS):
+        return f"AddNodes takes within as a list of at most {_MOST_LEVELS} names."
+    return ""
+
+
+def _taint_fault(change: Mapping[str, Any]) -> str:
+    names, within = change.get("names", []), change.get("within", [])
+    if not _are_names(names, most=MOST_NODES):
+        return f"TaintNodes takes names as a list of at most {MOST_NODES:,} names."
+    if not _are_names(within, most=_MOST_LEVELS):
+        return f"TaintNodes takes within as a list of at most {_MOST_LEVELS} names."
+    if bool(names) == _is_text(change.get("flavor")):
+        return "TaintNodes needs names of nodes, or a flavor and within; not both."
+    if within and names:
+        return "TaintNodes takes within beside a flavor, not beside names."
+    if not isinstance(change.get("taint", ""), str) or len(change.get("taint", "")) > 2 * (
+        _NAME_LONGEST
+    ):
+        return "TaintNodes takes taint as KEY=VALUE, or empty for a cordon."
+    if not isinstance(change.get("drains", False), bool):
+        return f"TaintNodes takes drains as true or false, not {change['drains']!r}."
+    return ""
+
+
+def _are_names(value: object, *, most: int) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) <= most
+        and all(_is_text(name) and len(name) <= _NAME_LONGEST for name in value)
+    )
 
 
 def _is_text(value: object) -> bool:
@@ -82,6 +142,23 @@ def _read(change: Mapping[str, Any]) -> AnyChange:
             resource=change.get("resource", ""),
             amount=change["amount"],
         )
+    if kind == "AddNodes":
+        return AddNodes(
+            flavor=change["flavor"],
+            count=change["count"],
+            resource=change["resource"],
+            gpus=change["gpus"],
+            within=tuple(change.get("within", ())),
+        )
+    if kind == "TaintNodes":
+        key, _, value = change.get("taint", "").partition("=")
+        return TaintNodes(
+            names=tuple(change.get("names", ())),
+            flavor=change.get("flavor", ""),
+            within=tuple(change.get("within", ())),
+            taint=(key, value),
+            drains=change.get("drains", False),
+        )
     return ObjectChange(kind, change.get("document"), change.get("key", ""))
 
 
@@ -92,7 +169,8 @@ def answer_document(engine: Engine, forecast: Forecast) -> dict[str, Any]:
         ``{"started": [{"key", "clusterQueue", "flavors": {pod set: {resource: flavor}},
         "amounts"}], "preempted": [{"key", "clusterQueue", "preemptor", "reason", "amounts",
         "restarts": bool}], "stopped": as preempted, by a drained queue, "startedCount",
-        "preemptedCount", "stoppedCount", "pending": int, "lost", "gained": {queue: amounts},
+        "preemptedCount", "stoppedCount", "barred", "opened": [{"key", "clusterQueue"}],
+        "barredCount", "openedCount", "pending": int, "lost", "gained": {queue: amounts},
         "settled": bool}``; amounts are ``{"flavor/resource": int}``, lists hold at most
         ``MOST_LISTED``.
     """
@@ -107,6 +185,10 @@ def answer_document(engine: Engine, forecast: Forecast) -> dict[str, Any]:
         "preemptedCount": len(preempted),
         "stopped": [_gone(item, engine, forecast) for item in stopped[:MOST_LISTED]],
         "stoppedCount": len(stopped),
+        "barred": _listed(forecast.barred),
+        "barredCount": len(forecast.barred),
+        "opened": _listed(forecast.opened),
+        "openedCount": len(forecast.opened),
         "pending": forecast.waiting,
         "lost": {name: amounts_document(item) for name, item in forecast.lost.items()},
         "gained": {name: amounts_document(item) for name, item in forecast.gained.items()},
@@ -125,6 +207,12 @@ def flavors_of(admission: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         str(item.get("name") or ""): dict(item.get("flavors") or {})
         for item in admission.get("podSetAssignments") or ()
     }
+
+
+def _listed(queues: Mapping[str, str]) -> list[dict[str, Any]]:
+    """ClusterQueue by workload."""
+    shown = list(queues.items())[:MOST_LISTED]
+    return [{"key": key, "clusterQueue": queue} for key, queue in shown]
 
 
 def _started(item: Admit) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Changes that a what-if tries: a document, a deletion, more or less quota, a drained cluster.
+"""Changes that a what-if tries: documents, quota, a drained cluster, nodes.
 
-Applied to a copy of an engine only. Every change says beforehand which trees of queues it touches,
-so that only those need to be copied and tried.
+Applied to a copy of an engine only; ``nodes`` makes those of nodes. Every change says beforehand
+which trees of queues it touches, so that only those need to be copied and tried.
 """
 
 from __future__ import annotations
@@ -60,8 +60,49 @@ class Drain:
     """No quota anywhere on the cluster, and every queue held and drained."""
 
 
-AnyChange: TypeAlias = ObjectChange | Raise | Drain
+@dataclass(frozen=True, slots=True)
+class AddNodes:
+    """Nodes of one flavor that stand together; what they are called is of no weight.
 
+    Attributes:
+        flavor: one with a topology.
+        count: of nodes, 1 to ``MOST_NODES``.
+        resource: of the GPUs.
+        gpus: of each node.
+        within: the domain that they join, as values of the levels from the largest on; levels that
+            are left out, but for the node itself, are one new domain each.
+    """
+
+    flavor: str
+    count: int
+    resource: str
+    gpus: int
+    within: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaintNodes:
+    """Nodes that take no new pods, or only those that tolerate a taint.
+
+    Attributes:
+        names: of single nodes; or
+        flavor, within: all nodes of a flavor in one domain, named as in :class:`AddNodes`.
+        taint: key and value; an empty key cordons, which no pod tolerates.
+        drains: what runs there and does not tolerate it stops, and queues again.
+    """
+
+    names: tuple[str, ...] = ()
+    flavor: str = ""
+    within: tuple[str, ...] = ()
+    taint: tuple[str, str] = ("", "")
+    drains: bool = False
+
+
+OfNodes: TypeAlias = AddNodes | TaintNodes
+AnyChange: TypeAlias = ObjectChange | Raise | Drain | OfNodes
+
+MOST_NODES: Final = 1000
+"""Of one change."""
 _KINDS_IN_TREES: Final = frozenset(
     {"ClusterQueue", "Cohort", "LocalQueue", "ResourceClaimTemplate", "Workload"}
 )
@@ -93,7 +134,8 @@ def trees_of(engine: Engine, change: AnyChange) -> frozenset[str] | None:
     The engine has to be settled. A tree is named by its root: ``/COHORT``, or the ClusterQueue
     that stands alone.
     """
-    if isinstance(change, Drain) or change.kind not in _KINDS_IN_TREES:
+    if isinstance(change, Drain | OfNodes) or change.kind not in _KINDS_IN_TREES:
+        # Topology couples what shares no quota.
         return None
     snapshot, found = engine.state.snapshot, set()
     for kind, name in _touched(engine.state, change):
@@ -160,8 +202,8 @@ def _claiming(state: ClusterState, template: str) -> Iterator[str]:
             yield queue.cluster_queue
 
 
-def make(engine: Engine, change: AnyChange, *, now: datetime) -> None:
-    """Make a change.
+def make(engine: Engine, change: ObjectChange | Raise | Drain, *, now: datetime) -> None:
+    """Make a change that is not of nodes.
 
     Raises:
         Inapplicable: there is nothing of that name, or it has no quota of that kind.

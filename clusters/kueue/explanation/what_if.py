@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,7 +16,15 @@ from budgets.plan import StopPolicy
 from clusters.kueue.amounts import FlavorResource, whole
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
-from clusters.kueue.explanation.changes import AnyChange, make, touched_queues
+from clusters.kueue.explanation.changes import (
+    AddNodes,
+    AnyChange,
+    OfNodes,
+    TaintNodes,
+    make,
+    touched_queues,
+)
+from clusters.kueue.explanation.nodes import Footing, add_nodes, taint_nodes
 
 _CYCLE: Final = timedelta(seconds=1)
 
@@ -44,6 +52,9 @@ class Forecast:
         pending: by workload key, what those say that still wait and were looked at.
         waiting: number of workloads that wait in the end, on the whole cluster.
         lost, gained: by ClusterQueue, potential capacity that changed.
+        barred: of changed nodes, ClusterQueue by workload: what waits in the end and had domains
+            on empty nodes before, and has none any more.
+        opened: likewise what had none, and has some once others end.
         is_settled: false when the bounds ended it.
     """
 
@@ -54,6 +65,8 @@ class Forecast:
     lost: Mapping[str, Mapping[FlavorResource, int]]
     gained: Mapping[str, Mapping[FlavorResource, int]]
     is_settled: bool
+    barred: Mapping[str, str] = field(default_factory=dict)
+    opened: Mapping[str, str] = field(default_factory=dict)
 
 
 def what_if(
@@ -66,19 +79,34 @@ def what_if(
         KeyError: an unknown kind, or a document that lacks a required field.
         ValueError: a malformed document.
     """
-    asked = tuple(changes)
+    asked, bounds = tuple(changes), bounds or Bounds()
     engine.state.settle(now)
     copy = engine.fork(now=now, names=touched_queues(engine, asked))
     before = _potentials(copy, now)
-    for change in asked:
-        make(copy, change, now=now)
-    stopped = _stop_drained(copy, now=now)
-    results, is_settled = run_until_quiet(copy, now=now, bounds=bounds or Bounds())
+    is_of_nodes = any(isinstance(change, OfNodes) for change in asked)
+    footing = Footing(copy, is_over=bounds.is_over)
+    stood = footing.waiting() if is_of_nodes else {}
+    leaving = [key for change in asked for key in _make(copy, change, now=now)]
+    stopped = [*_stop(copy, leaving, now=now), *_stop_drained(copy, now=now)]
+    results, is_settled = run_until_quiet(copy, now=now, bounds=bounds)
     admitted, pending = _outcome(results)
     after = _potentials(copy, now)
+    preempted = (*stopped, *(item for result in results for item in result.preempted))
+    barred: dict[str, str] = {}
+    opened: dict[str, str] = {}
+    if is_of_nodes:
+        footing_after = Footing(copy, is_over=bounds.is_over)
+        stands = footing_after.waiting()
+        # What ran had its domains.
+        stood |= dict.fromkeys((item.key for item in preempted), True)
+        changed = {key: now_stands for key, now_stands in stands.items() if key in stood}
+        queue_of = copy.state.queues.queue_of
+        barred = {key: queue_of(key) for key in sorted(changed) if stood[key] > changed[key]}
+        opened = {key: queue_of(key) for key in sorted(changed) if stood[key] < changed[key]}
+        is_settled &= footing.is_complete and footing_after.is_complete
     return Forecast(
         admitted=admitted,
-        preempted=(*stopped, *(item for result in results for item in result.preempted)),
+        preempted=preempted,
         pending=pending,
         waiting=sum(
             1
@@ -88,7 +116,39 @@ def what_if(
         lost=_differences(before, after),
         gained=_differences(after, before),
         is_settled=is_settled,
+        barred=barred,
+        opened=opened,
     )
+
+
+def _make(engine: Engine, change: AnyChange, *, now: datetime) -> list[str]:
+    """Make a change; returns keys of the workloads that have to leave their nodes by it."""
+    if isinstance(change, TaintNodes):
+        return taint_nodes(engine, change, now=now)
+    if isinstance(change, AddNodes):
+        add_nodes(engine, change, now=now)
+    else:
+        make(engine, change, now=now)
+    return []
+
+
+def _stop(engine: Engine, keys: Iterable[str], *, now: datetime) -> list[Preempt]:
+    """Let workloads stop whose nodes are drained."""
+    stopped = []
+    for key in keys:
+        holding = engine.state.snapshot.holding(key)
+        if holding is not None:
+            stopped.append(
+                Preempt(
+                    key=key,
+                    reason="NodeFailures",
+                    message="The nodes that it runs on are drained",
+                    preemptor="",
+                    cluster_queue=holding.cluster_queue,
+                )
+            )
+            engine.release_evicted(key, now=now)
+    return stopped
 
 
 def _stop_drained(engine: Engine, *, now: datetime) -> list[Preempt]:
