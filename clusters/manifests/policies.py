@@ -186,6 +186,9 @@ def _suspend_first(wish: PolicyWish, place: _Place) -> list[Document]:
 
 
 def _validating(wish: PolicyWish, what: str, guarded: Guarded, place: _Place) -> list[Document]:
+    """Nothing where nothing is held against anybody: no API server takes a policy without rules."""
+    if not guarded.guards:
+        return []
     spec: Document = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": _rules(guarded.on, guarded.operations)},
