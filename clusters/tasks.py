@@ -17,6 +17,7 @@ from clusters.models import Cluster
 from clusters.reconcile import claims
 from clusters.reconcile.processes import Order, Processes, work
 from clusters.reconcile.shift import Ending
+from clusters.reconcile.usage import retention
 
 OFFER_EXPIRES_S = 6
 STOPPING = threading.Event()
@@ -105,6 +106,13 @@ def advance_maintenance() -> dict[str, int]:
 def measure_maintenance() -> int:
     """Add up what was promised and not given under windows; how many were looked at."""
     return services.measure_maintenance()
+
+
+@shared_task(name="clusters.tasks.retire_events", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
+def retire_events() -> dict[str, int]:
+    """Take raw events away that nothing can come of any more; who runs beside it waits for it."""
+    done = retention.retire_events()
+    return {"workloads": done.workloads, "events": done.events, "left": done.left}
 
 
 @shared_task(name="clusters.tasks.look_at_job", expires=60, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types

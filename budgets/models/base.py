@@ -67,6 +67,23 @@ class InsertOnly(models.Model):
         raise ImmutableError(f"{type(self).__name__} rows are never deleted.")
 
 
+class RetiringQuerySet(InsertOnlyQuerySet):
+    """Its rows go one way alone."""
+
+    def retire(self) -> int:
+        """Take the rows away; for who has made sure that nothing is worked out from them."""
+        return int(self._raw_delete(self.db))
+
+
+class Retiring(InsertOnly):
+    """Rows that are written once, and taken away when nothing can come of them any more."""
+
+    objects = RetiringQuerySet.as_manager()
+
+    class Meta:
+        abstract = True
+
+
 class FrozenFields(models.Model):
     """Refuses to change the fields named in ``frozen_fields`` once the row exists."""
 

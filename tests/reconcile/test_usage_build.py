@@ -61,20 +61,20 @@ def recorded(cluster: Cluster, uid: str, version: int, **facts: Any) -> Workload
         status["admission"] = {"clusterQueue": "acme-vision", "podSetAssignments": [assignment]}
     if facts.get("worker"):
         status["clusterName"] = facts["worker"]
-    name = facts.get("name", "train")
+    name, namespace = facts.get("name", "train"), facts.get("namespace", "acme-vision")
     return WorkloadEvent.objects.create(
         cluster=cluster.slug,
         uid=uid,
         resource_version=str(version),
         type=facts.get("type", "SEEN"),
-        namespace="acme-vision",
+        namespace=namespace,
         name=name,
         observed_at=hours(48) + timedelta(minutes=version),
         digest="0" * 64,
         payload={
             "metadata": {
                 "name": name,
-                "namespace": "acme-vision",
+                "namespace": namespace,
                 "uid": uid,
                 "creationTimestamp": START.isoformat(),
                 "labels": {ORIGIN: facts.get("origin", "test")} if facts.get("is_copy") else {},
