@@ -25,7 +25,6 @@ def remove(apps, schema_editor) -> None:
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('budgets', '0002_triggers'),
         ('clusters', '0003_events_retired'),
     ]
 
