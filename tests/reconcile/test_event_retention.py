@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from budgets import services
 from budgets.models import AuditEntry, Correction, Interval, PendingSpan, UsageRecord
 from budgets.services import billing
 from budgets.services.billing import verify_chain
@@ -21,7 +22,7 @@ from clusters.reconcile.usage.build import build
 from clusters.reconcile.usage.record import Backlog
 from clusters.reconcile.usage.retention import Retired, retire_events
 from clusters.services.back_fill import import_runs, read_runs
-from tests.billing.conftest import Books, active_card, meter, promise
+from tests.billing.conftest import AFTER, Books, active_card, meter, promise
 from tests.billing.test_closing import sql, unguarded
 from tests.builders import START, SmallFleet, hours, second_of_finance
 from tests.databases import as_owner
@@ -90,6 +91,7 @@ def ledger() -> list[Any]:
 
 
 def closed(books: Books) -> None:
+    services.record_progress(cluster="hub", complete_until=AFTER)
     meter()
     books.close()
 

@@ -360,6 +360,25 @@ def test_nonsense_of_one_tenant_is_kept_and_holds_nobody_up(east: Cluster) -> No
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("streamed_from", [1, 500], ids=["a stream", "statements"])
+def test_events_are_stored_once_and_in_their_order(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch, streamed_from: int
+) -> None:
+    monkeypatch.setattr(record, "COPIED", streamed_from)
+    told = [
+        told_by_the_cluster(pending_workload(name, message="tab\t line\n \\N \\"))
+        for name in ("d", "b", "c", "a")
+    ]
+    for batch in (told[:2], told[:2], [*told[2:], told[2]], []):
+        store_events(batch)
+    stored = WorkloadEvent.objects.order_by("pk")
+    values = record.EVENT_COLUMNS
+    assert list(stored.values_list(*values)) == [
+        tuple(getattr(event, name) for name in values) for event in told
+    ]
+
+
+@pytest.mark.django_db
 def test_build_problem_is_told_once(
     fleet: SmallFleet, east: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

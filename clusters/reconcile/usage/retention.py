@@ -270,7 +270,8 @@ def _times(
             yield row.place, row.finished_at
     for place, events in histories.items():
         yield place, max(event.seen.observed_at for event in events)
-    for span in (*found.intervals, *found.pending):
+    spans: tuple[Any, ...] = (*found.intervals, *found.pending)
+    for span in spans:
         # What still goes on is in no closed month.
         yield (span.cluster, span.uid), span.end or FOREVER
 
