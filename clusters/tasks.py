@@ -17,6 +17,7 @@ from clusters.models import Cluster
 from clusters.reconcile import claims
 from clusters.reconcile.processes import Order, Processes, work
 from clusters.reconcile.shift import Ending
+from clusters.reconcile.usage import retention
 
 OFFER_EXPIRES_S = 6
 STOPPING = threading.Event()
@@ -111,6 +112,13 @@ def measure_maintenance() -> int:
 def note_forecasts() -> dict[str, int]:
     """Note what is said of waiting jobs' starts, and whether what was said held."""
     return services.note_forecasts()
+
+
+@shared_task(name="clusters.tasks.retire_events", time_limit=3000)  # type: ignore[untyped-decorator]  # celery has no types
+def retire_events() -> dict[str, int]:
+    """Take raw events away that nothing can come of any more; who runs beside it waits for it."""
+    done = retention.retire_events()
+    return {"workloads": done.workloads, "events": done.events, "left": done.left}
 
 
 @shared_task(name="clusters.tasks.look_at_job", expires=60, time_limit=120)  # type: ignore[untyped-decorator]  # celery has no types

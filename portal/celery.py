@@ -59,6 +59,7 @@ BEAT: Final = (
     ("send the audit log on", "budgets.stream_audit", "meter", 15.0, 15),
     ("seal the ledger", "budgets.seal_ledger", "meter", 3_600.0, 3_600),
     ("verify the ledger", "budgets.verify_ledger", "meter", 86_400.0, 3_600),
+    ("retire raw events", "clusters.tasks.retire_events", "meter", 86_400.0, 3_600),
 )
 app.conf.beat_schedule = {
     name: {"task": task, "schedule": every, "options": {"expires": expires}}

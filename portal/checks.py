@@ -39,6 +39,7 @@ _RANGES: Final = {
     "PORTAL_METRICS_PORT": (0, 65_535),
     "PORTAL_SIGNIN_DAYS": (1, 365),
     "PORTAL_AUDIT_DAYS": (0, 36_500),
+    "PORTAL_EVENT_DAYS": (0, 36_500),
     "SHIFT_SECONDS": (1, _VISIBILITY_S - 1),
     "LEASE_SECONDS": (1, 3_600),
     "SHIFT_WORKERS": (1, 1_000),
@@ -47,6 +48,8 @@ _RANGES: Final = {
 }
 _AUDIT_DAYS_LEAST: Final = 400
 """A month is explained to whoever asks a year after its close."""
+_EVENT_DAYS_LEAST: Final = 90
+"""Last month's statements are still talked about, and jobs of them explained by their time line."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _RATE: Final = re.compile(r"[1-9]\d*/(s|sec|second|m|min|minute|h|hour|d|day)")
 _NEW_KEY: Final = "python -c 'import secrets; print(secrets.token_urlsafe(48))'"
@@ -115,6 +118,11 @@ def _malformed() -> Iterator[SettingFault]:
         name = "PORTAL_AUDIT_DAYS"
         says = f"{shown(name)} leaves closed months without what explains them."
         advice = f"Write 0, for ever, or at least {_AUDIT_DAYS_LEAST} days."
+        yield SettingFault(name, says, advice)
+    if 0 < settings.PORTAL_EVENT_DAYS < _EVENT_DAYS_LEAST:
+        name = "PORTAL_EVENT_DAYS"
+        says = f"{shown(name)} leaves the jobs of recent statements without what explains them."
+        advice = f"Write 0, for ever, or at least {_EVENT_DAYS_LEAST} days."
         yield SettingFault(name, says, advice)
     try:
         if settings.PORTAL_AUDIT_SYSLOG:

@@ -312,6 +312,7 @@ PORTAL_WEBHOOK_PRIVATE = env.bool("PORTAL_WEBHOOK_PRIVATE", default=False)
 PORTAL_AUDIT_SYSLOG = env.str("PORTAL_AUDIT_SYSLOG", default="")
 # For so many days entries are shown and sent as files; 0: for ever. They stay in the ledger.
 PORTAL_AUDIT_DAYS = env.int("PORTAL_AUDIT_DAYS", default=0)
+PORTAL_EVENT_DAYS = env.int("PORTAL_EVENT_DAYS", default=0)
 
 # --- Language, time, files --------------------------------------------------------------------
 LANGUAGE_CODE = "en"

@@ -77,6 +77,7 @@ PLACES = {
         "tests/budgets",
         "tests/clusters",
         "tests/explained",
+        "tests/reconcile/test_event_retention.py",
         "tests/reconcile/test_usage.py",
         "tests/reconcile/test_usage_build.py",
         "tests/spending",

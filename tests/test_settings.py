@@ -120,6 +120,7 @@ def test_settings_of_the_test_run_are_neither_wrong_nor_missing() -> None:
         ("LEASE_SECONDS", 0),
         ("PORTAL_METRICS_PORT", 70_000),
         ("PORTAL_AUDIT_DAYS", -1),
+        ("PORTAL_EVENT_DAYS", -1),
         ("PORTAL_AUDIT_SYSLOG", "siem.example.com:514"),
         ("SHIFT_MEMORY_MB", -1),
         ("PORTAL_LEASE_NAMESPACE", "Kube System"),
@@ -145,6 +146,16 @@ def test_what_would_leave_closed_months_unexplained_is_refused(
     assert [checks.told(each) for each in told] == [
         "PORTAL_AUDIT_DAYS leaves closed months without what explains them. Write 0, for ever, or "
         "at least 400 days."
+    ] * is_wrong
+
+
+@pytest.mark.parametrize(("days", "is_wrong"), [(0, False), (89, True), (90, False)])
+def test_raw_events_of_recent_months_are_kept(settings, days: int, is_wrong: bool) -> None:
+    settings.PORTAL_EVENT_DAYS = days
+    told = [each for each in run_checks(tags=[checks.TAG]) if each.obj == "PORTAL_EVENT_DAYS"]
+    assert [checks.told(each) for each in told] == [
+        "PORTAL_EVENT_DAYS leaves the jobs of recent statements without what explains them. "
+        "Write 0, for ever, or at least 90 days."
     ] * is_wrong
 
 

@@ -22,6 +22,7 @@ from budgets.intervals.model import (
     ClockStart,
     Condition,
     EventType,
+    History,
     Interval,
     IntervalKind,
     IntervalState,

@@ -360,10 +360,14 @@ def _legible(text: Any, key: str, unread: Callable[[str], datetime]) -> str:
 
 
 def _reclaimable(part: Raw) -> tuple[tuple[str, int], ...]:
+    if part == _NOTHING:  # as nearly always
+        return ()
     return tuple(sorted((row["name"], int(row["count"])) for row in decode(part) or ()))
 
 
 def _evictions(part: Raw) -> int:
+    if part == _NOTHING:
+        return 0
     rows = (decode(part) or {}).get("evictions") or []
     return min(MOST_COUNTED_GPUS, sum(int(row.get("count") or 0) for row in rows))
 

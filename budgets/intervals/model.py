@@ -246,6 +246,7 @@ class ProblemCode(StrEnum):
     CLOCK_SKEW = "clock_skew"
     TAKEN_BACK = "taken_back"
     NOTHING_PROVEN = "nothing_proven"
+    EVENTS_RETIRED = "events_retired"
 
 
 @dataclass(frozen=True, slots=True, order=True)

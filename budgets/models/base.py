@@ -47,6 +47,12 @@ class InsertOnlyQuerySet(models.QuerySet[Any]):
         """Refuse."""
         raise ImmutableError(f"{self.model.__name__} rows are never deleted.")
 
+    def retire(self) -> int:
+        """Take rows of a :class:`Retiring` table away, for who made sure of what they say."""
+        if not issubclass(self.model, Retiring):
+            self.delete()
+        return int(self._raw_delete(self.db))
+
 
 class InsertOnly(models.Model):
     """Rows that are written once; a correction is a further row."""
@@ -65,6 +71,13 @@ class InsertOnly(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse."""
         raise ImmutableError(f"{type(self).__name__} rows are never deleted.")
+
+
+class Retiring(InsertOnly):
+    """Rows that are written once, and taken away when nothing can come of them any more."""
+
+    class Meta:
+        abstract = True
 
 
 class FrozenFields(models.Model):

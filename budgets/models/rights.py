@@ -14,7 +14,7 @@ from django.apps import apps
 from django.db import models
 
 from budgets.models.approvals import Installation, Proposal
-from budgets.models.base import FrozenFields, InsertOnly
+from budgets.models.base import FrozenFields, InsertOnly, Retiring
 from budgets.models.billing import BillingPeriod, BillingTerms, RateCard
 from budgets.models.budget import BudgetLine, BudgetRevision
 from budgets.models.statements import Adjustment, NumberSeries, Statement, StatementLine
@@ -30,6 +30,8 @@ MIGRATIONS: Final = "django_migrations"
 
 def rights_of(model: type[models.Model]) -> tuple[str, ...]:
     """Privileges on the table of a model, in PostgreSQL's words."""
+    if issubclass(model, Retiring):
+        return "SELECT", "INSERT", "DELETE"
     if issubclass(model, InsertOnly) or model is BudgetLine:
         return "SELECT", "INSERT"
     if model is StatementLine:

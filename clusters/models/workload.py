@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from django.db import models
 
-from budgets.models.base import InsertOnly
+from budgets.models.base import Retiring
 from clusters.documents.queues import FLEET_QUEUE
 from clusters.models.cluster import Cluster
 
 
-class WorkloadEvent(InsertOnly):
-    """One observed state of one Workload; written first, interpreted later."""
+class WorkloadEvent(Retiring):
+    """One observed state of one Workload; written first, interpreted later.
+
+    Never changed. On PostgreSQL a trigger lets it go only when all that hangs on it is closed.
+    """
 
     class Type(models.TextChoices):
         SEEN = "SEEN"
@@ -77,6 +80,8 @@ class WorkloadState(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     evictions = models.PositiveIntegerField(default=0)
     resource_version = models.CharField(max_length=40)
+    # Its events were taken away: state, intervals and waiting times stay as they are for good.
+    events_retired_at = models.DateTimeField(null=True, blank=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

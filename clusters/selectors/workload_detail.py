@@ -58,6 +58,7 @@ class WorkloadDetail:
         timeline: Oldest first.
         copies: The same job on other clusters, or the Workload that this is a copy of.
         pods: Where its pods are placed by topology; empty while it holds no quota.
+        events_retired_at: When its raw events were taken away: the time line has what is left.
     """
 
     row: WorkloadRow
@@ -65,6 +66,7 @@ class WorkloadDetail:
     timeline: tuple[TimelineEntry, ...]
     copies: tuple[WorkloadRow, ...]
     pods: tuple[PodPlaces, ...]
+    events_retired_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def workload_detail(user: User, cluster: str, uid: str) -> WorkloadDetail:
         ),
         copies=tuple(shown_to(names, row_of(other)) for other in others),
         pods=pod_places(_holding([state, *others], events)),
+        events_retired_at=state.events_retired_at,
     )
 
 
@@ -205,7 +208,7 @@ def _timeline(
     worker = ""
     for event in reversed(events):
         row = places.get((event["cluster"], event["uid"]))
-        if row is None:
+        if row is None or row.events_retired_at is not None:
             continue
         for entry, step in _entries_of(event, row):
             entries.setdefault(entry, step)
@@ -214,6 +217,9 @@ def _timeline(
             if worker and worker != before:
                 words = f"Dispatched to {names.get(worker, worker)}"
                 entries.setdefault(TimelineEntry(event["observed_at"], words), _Step.DISPATCHED)
+    for row in places.values():
+        if row.events_retired_at is not None:
+            entries |= _left_of(row)
     # By the second, which is all that conditions tell; within it in the order of a job's life.
     return tuple(
         sorted(entries, key=lambda entry: (entry.at.replace(microsecond=0), entries[entry], entry))
@@ -272,6 +278,20 @@ def _entries_of(
     elif event["type"] == WorkloadEvent.Type.MISSING:
         detail = "The portal was not watching the cluster when it ended, so the time is estimated."
         yield TimelineEntry(event["observed_at"], f"No longer on {place}", detail), _Step.OVER
+
+
+def _left_of(row: WorkloadState) -> dict[TimelineEntry, _Step]:
+    """What the newest state still tells of a Workload whose events were taken away."""
+    place, is_manager = row.cluster.name, row.goes_to_worker
+    reserved = _Step.RESERVED_BY_MANAGER if is_manager else _Step.RESERVED
+    told = [(row.reserved_at, f"Quota reserved on {place}", reserved)]
+    if not is_manager:
+        told.append((row.admitted_at, f"Started on {place}", _Step.STARTED))
+    if not row.is_remote_copy:
+        words = {Phase.FAILED: "Failed", Phase.GONE: f"No longer on {place}"}
+        ended = words.get(Phase(row.phase), "Finished")
+        told.append((row.finished_at, ended, _Step.OVER))
+    return {TimelineEntry(at, words): step for at, words, step in told if at is not None}
 
 
 def _why(condition: Mapping[str, Any]) -> tuple[str, str]:

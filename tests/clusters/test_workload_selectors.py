@@ -302,6 +302,31 @@ def test_workload_detail_tells_the_story_over_all_clusters(
     assert from_copy.timeline == detail.timeline
 
 
+@pytest.mark.parametrize(
+    ("phase", "want"),
+    [("finished", "Finished"), ("failed", "Failed"), ("gone", "No longer on Hub")],
+)
+def test_workload_detail_tells_what_is_left_where_events_were_taken_away(
+    fleet: SmallFleet, clusters: dict[str, Cluster], phase: str, want: str
+) -> None:
+    own, copy = dispatched(clusters, "acme-vision", "train")
+    for row in (own, copy):
+        row.created_at, row.events_retired_at = START, hours(999)
+        row.reserved_at, row.admitted_at, row.finished_at = hours(1), hours(2), hours(3)
+        row.phase = phase
+        row.save()
+    _event(copy, 240, [_true("Finished", 180, reason="Succeeded", message="seen once more")])
+    detail = selectors.workload_detail(fleet.owner, "hub", own.uid)
+    assert detail.events_retired_at == hours(999)
+    assert [(row.at, row.words) for row in detail.timeline] == [
+        (START, "Submitted to Hub"),
+        (hours(1), "Quota reserved on Hub"),
+        (hours(1), "Quota reserved on Gpu-East"),
+        (hours(2), "Started on Gpu-East"),
+        (hours(3), want),
+    ]
+
+
 def test_workload_detail_tells_one_second_in_the_order_of_a_job(
     fleet: SmallFleet, clusters: dict[str, Cluster]
 ) -> None:

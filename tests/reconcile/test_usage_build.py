@@ -61,20 +61,20 @@ def recorded(cluster: Cluster, uid: str, version: int, **facts: Any) -> Workload
         status["admission"] = {"clusterQueue": "acme-vision", "podSetAssignments": [assignment]}
     if facts.get("worker"):
         status["clusterName"] = facts["worker"]
-    name = facts.get("name", "train")
+    name, namespace = facts.get("name", "train"), facts.get("namespace", "acme-vision")
     return WorkloadEvent.objects.create(
         cluster=cluster.slug,
         uid=uid,
         resource_version=str(version),
         type=facts.get("type", "SEEN"),
-        namespace="acme-vision",
+        namespace=namespace,
         name=name,
         observed_at=hours(48) + timedelta(minutes=version),
         digest="0" * 64,
         payload={
             "metadata": {
                 "name": name,
-                "namespace": "acme-vision",
+                "namespace": namespace,
                 "uid": uid,
                 "creationTimestamp": START.isoformat(),
                 "labels": {ORIGIN: facts.get("origin", "test")} if facts.get("is_copy") else {},
@@ -357,6 +357,25 @@ def test_nonsense_of_one_tenant_is_kept_and_holds_nobody_up(east: Cluster) -> No
     services.meter_usage(hours(30))
     facts = UsageRecord.objects.filter(workspace__namespace="acme-vision")
     assert facts.get(hour=hours(1)).pending == 3600 * (2 * MOST_COUNTED_GPUS + 2 * 24)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("streamed_from", [1, 500], ids=["a stream", "statements"])
+def test_events_are_stored_once_and_in_their_order(
+    east: Cluster, monkeypatch: pytest.MonkeyPatch, streamed_from: int
+) -> None:
+    monkeypatch.setattr(record, "COPIED", streamed_from)
+    told = [
+        told_by_the_cluster(pending_workload(name, message="tab\t line\n \\N \\"))
+        for name in ("d", "b", "c", "a")
+    ]
+    for batch in (told[:2], told[:2], [*told[2:], told[2]], []):
+        store_events(batch)
+    stored = WorkloadEvent.objects.order_by("pk")
+    values = record.EVENT_COLUMNS
+    assert list(stored.values_list(*values)) == [
+        tuple(getattr(event, name) for name in values) for event in told
+    ]
 
 
 @pytest.mark.django_db

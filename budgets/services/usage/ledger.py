@@ -96,6 +96,34 @@ def store_intervals(
     return StoreSummary(len(found.new), len(found.changed), len(found.superseded))
 
 
+def not_as_stored(
+    rebuilt: Iterable[ledger.Interval],
+    *,
+    workloads: Collection[tuple[str, str]],
+    pending: Iterable[ledger.PendingSpan],
+) -> set[tuple[str, str]]:
+    """Of some workloads those of which :func:`store_intervals` would write something. Writes not.
+
+    Args:
+        rebuilt: All their intervals.
+        workloads: (cluster, uid) of each.
+        pending: All their pending spans.
+    """
+    wanted = set(workloads)
+    rows = [_cut(row) for row in rebuilt if (row.cluster, row.uid) in wanted]
+    found = ledger.changes([_as_plan(row) for row in _stored(Interval, wanted)], rows)
+    differing = {
+        (str(row.cluster), str(row.uid)) for row in (*found.new, *found.changed, *found.superseded)
+    }
+    waited = {(*_pending_key(row), row.end, row.gpus) for row in _stored(PendingSpan, wanted)}
+    waits = {
+        (*_pending_key(row), row.end, row.gpus)
+        for row in pending
+        if (row.cluster, row.uid) in wanted
+    }
+    return differing | {(key[0], key[1]) for key in waited ^ waits}
+
+
 def record_progress(
     *,
     cluster: str,

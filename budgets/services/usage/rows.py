@@ -107,7 +107,7 @@ def write_rows(
     if len(rows) >= COPIED and connection.vendor == "postgresql":
         if is_new:
             copy_rows(model, names, rows)
-        elif update or not _could_copy(model, names, rows):
+        elif update or not could_copy(model, names, rows):
             _merge_rows(model, names, rows, update=update)
         return
     fields = {field.attname: field.name for field in model._meta.concrete_fields}
@@ -121,10 +121,19 @@ def write_rows(
     )
 
 
-def _could_copy(
+def could_copy(
     model: type[models.Model], names: Sequence[str], rows: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Insert rows of which mostly none is there; when one is, none was inserted."""
+    """Insert rows of which mostly none is there, on PostgreSQL, in their order.
+
+    Args:
+        model: The table; what is not in ``names`` has a default of the database.
+        names: Columns by attribute name.
+        rows: Their values.
+
+    Returns:
+        False when one of them is there, or stands here twice: then none was inserted.
+    """
     try:
         with transaction.atomic():
             copy_rows(model, names, rows)

@@ -1,14 +1,15 @@
 """From recorded events to states and intervals, under a lock per job.
 
 Everything is rebuilt from the events as a whole, so it does not matter who builds, or how often.
+Where the events were taken away (:mod:`clusters.reconcile.usage.retention`) nothing is rebuilt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
@@ -25,7 +26,7 @@ from budgets.services.usage.rows import among, write_rows
 from budgets.units import ClusterName, WorkloadUid
 from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.kueue.multikueue.settings import origin_of
-from clusters.models import Cluster, WorkloadState
+from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.usage.reading import EventReader, Place
 from clusters.reconcile.usage.states import WRITTEN, Recorded, state_of
 
@@ -69,20 +70,19 @@ def build(source: Source, uids: Collection[str]) -> Built:
     storing a history that lacks the other's half:
         1. every Workload gets its state row, committed, so that others can find and lock it;
         2. all state rows of the jobs concerned are locked, on whichever cluster;
-        3. only then are the events read, and states and intervals are written from them.
+        3. only then are the events read, and states and intervals are written from them;
+        4. those whose events were taken away stay as they are.
     """
     wanted = sorted(set(uids))
-    clusters = list(
-        Cluster.objects.only("slug", "role", "own_queue", "state", "mode", "kueue_configuration")
-    )
-    alone = frozenset(row.slug for row in clusters if row.is_single or row.own_queue)
-    reader = EventReader(source.gpu_resources, alone=alone)
-    origins = _origins(clusters)
+    clusters = all_clusters()
+    reader = reader_of(source.gpu_resources, clusters)
+    origins = origins_of(clusters)
     made = _make_states(source, wanted, reader, origins)
     with transaction.atomic():
         family = _locked_family(source.cluster_id, wanted, {row.pk: row.slug for row in clusters})
-        histories = reader.all_of(family)
-        managers = _managers_of(histories, clusters)
+        whole = [place for place, row in family.items() if not row.is_retired]
+        histories = reader.all_of(whole)
+        managers = managers_of(histories, clusters)
         own = {
             uid: histories[source.slug, uid] for uid in wanted if (source.slug, uid) in histories
         }
@@ -91,20 +91,56 @@ def build(source: Source, uids: Collection[str]) -> Built:
             {
                 uid: history
                 for uid, history in own.items()
-                if not made.stands(history, written_at=family[source.slug, uid])
+                if not made.stands(history, written_at=family[source.slug, uid].written_at)
             },
             origins,
             owned={_key(rows) for place, rows in histories.items() if place[0] == managers[place]},
         )
-        problems = _write_intervals(family, histories, managers, origins)
+        problems = _write_intervals(whole, histories, managers, origins)
+    retired = {place for place, row in family.items() if row.is_retired}
+    after = reader.all_of(retired & {(source.slug, uid) for uid in wanted})
+    late = [problem for rows in after.values() for problem in _late_news(rows)]
     # Whoever else is in the family was read too, but its states were not written here.
     unread = (
         ledger.Problem(ClusterName(slug), WorkloadUid(uid), ledger.ProblemCode.BAD_DOCUMENT, words)
         for (slug, uid), words in sorted(reader.unreadable.items())
     )
     return Built(
-        frozenset(event.pk for rows in own.values() for event in rows), (*problems, *unread)
+        frozenset(event.pk for rows in (*own.values(), *after.values()) for event in rows),
+        (*problems, *unread, *late),
     )
+
+
+def _late_news(history: Sequence[Recorded]) -> Iterator[ledger.Problem]:
+    """Of what came after the events were taken away: what says more than that it is over."""
+    for event in history:
+        seen = event.seen
+        is_over = event.type != WorkloadEvent.Type.SEEN or seen.facts.true_since("Finished")
+        if not is_over:
+            words = (
+                f"version {seen.resource_version} was seen at {seen.observed_at.isoformat()}, "
+                "after the events of the job were taken away; its history stays as it was"
+            )
+            code = ledger.ProblemCode.EVENTS_RETIRED
+            yield ledger.Problem(seen.cluster, seen.uid, code, words)
+
+
+def all_clusters() -> list[Cluster]:
+    """Those that are there and those that were, with what histories depend on."""
+    return list(
+        Cluster.objects.only("slug", "role", "own_queue", "state", "mode", "kueue_configuration")
+    )
+
+
+def reader_of(gpu_resources: frozenset[str], clusters: Collection[Cluster]) -> EventReader:
+    """A reader of all clusters' events.
+
+    Args:
+        gpu_resources: Device resources that flavors count.
+        clusters: All.
+    """
+    alone = frozenset(row.slug for row in clusters if row.is_single or row.own_queue)
+    return EventReader(gpu_resources, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +191,66 @@ def _store_states(
     return now
 
 
+class _State(NamedTuple):
+    """Of a locked state row: when it was written, and whether its events were taken away."""
+
+    written_at: datetime
+    is_retired: bool
+
+
 def _locked_family(
     cluster_id: int, uids: Collection[str], slugs: Mapping[int, str]
-) -> dict[Place, datetime]:
+) -> dict[Place, _State]:
     """All Workloads whose history hangs together with some of a cluster, locked in one order.
 
     A manager's Workload and its copies share namespace and name; slices of an elastic job and
     variants of one job share the job.
 
     Returns:
-        (cluster, uid) → when its state was written.
+        (cluster, uid) → what stands in its row.
     """
     own = WorkloadState.objects.filter(among("uid", uids), cluster_id=cluster_id)
     rows = list(own.values_list("namespace", "name", "job_kind", "job_name"))
-    keys = {(namespace, name) for namespace, name, _, _ in rows}
-    if not keys:
+    if not rows:
         return {}
-    jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
-    found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
+    found, keys, jobs = related(rows)
     # Found first and locked then, or two builders would wait for each other's rows. By nothing but
     # their keys: joined with clusters, they were all read where statistics were out of date.
     locked = WorkloadState.objects.select_for_update().filter(among("pk", found))
     return {
-        (slugs[cluster], uid): written_at
-        for cluster, uid, written_at, namespace, name, kind, job in read_rows(
+        (slugs[cluster], uid): _State(written_at, retired_at is not None)
+        for cluster, uid, written_at, retired_at, namespace, name, kind, job in read_rows(
             locked.order_by("pk").values_list(
-                "cluster_id", "uid", "updated_at", "namespace", "name", "job_kind", "job_name"
+                "cluster_id",
+                "uid",
+                "updated_at",
+                "events_retired_at",
+                "namespace",
+                "name",
+                "job_kind",
+                "job_name",
             )
         )
         if (namespace, name) in keys or (namespace, kind, job) in jobs
     }
+
+
+def related(
+    rows: Collection[tuple[str, str, str, str]],
+) -> tuple[set[int], set[tuple[str, str]], set[tuple[str, str, str]]]:
+    """What hangs together with some Workloads, on whichever cluster.
+
+    Args:
+        rows: Namespace, name, kind and name of the job of each.
+
+    Returns:
+        Keys of state rows, and by what they were found: (namespace, name), and (namespace, kind,
+        name) of jobs with several Workloads. A key may be that of a job of another kind.
+    """
+    keys = {(namespace, name) for namespace, name, _, _ in rows}
+    jobs = _jobs_of_several({(namespace, kind, job) for namespace, _, kind, job in rows if job})
+    found = _keys_of("name", keys) | _keys_of("job_name", {(job[0], job[2]) for job in jobs})
+    return found, keys, jobs
 
 
 def _keys_of(column: str, pairs: Collection[tuple[str, str]]) -> set[int]:
@@ -246,6 +312,23 @@ def _write_intervals(
 ) -> tuple[ledger.Problem, ...]:
     if not places:
         return ()
+    found = work_out(histories, managers, origins)
+    store_intervals(found.intervals, workloads=places, pending=found.pending)
+    return found.problems
+
+
+def work_out(
+    histories: Mapping[Place, Sequence[Recorded]],
+    managers: Mapping[Place, ClusterName | None],
+    origins: Collection[str],
+) -> ledger.History:
+    """What the events of some Workloads come to.
+
+    Args:
+        histories: All events of each; with a Workload comes whatever hangs together with it.
+        managers: From :func:`managers_of`.
+        origins: From :func:`origins_of`.
+    """
     clock = clock_settings()
     groups: dict[ClusterName | None, list[ledger.WorkloadEvent]] = {}
     for place, rows in histories.items():
@@ -254,15 +337,14 @@ def _write_intervals(
         ledger.intervals(events, manager=manager, origins=origins, clock=clock)
         for manager, events in groups.items()
     ]
-    store_intervals(
-        [row for part in parts for row in part.intervals],
-        workloads=places,
-        pending=[row for part in parts for row in part.pending],
+    return ledger.History(
+        intervals=tuple(row for part in parts for row in part.intervals),
+        pending=tuple(row for part in parts for row in part.pending),
+        problems=tuple(problem for part in parts for problem in part.problems),
     )
-    return tuple(problem for part in parts for problem in part.problems)
 
 
-def _managers_of(
+def managers_of(
     histories: Mapping[Place, Sequence[Recorded]],
     clusters: Collection[Cluster],
 ) -> dict[Place, ClusterName | None]:
@@ -299,7 +381,7 @@ def _key(history: Sequence[Recorded]) -> tuple[str, str]:
     return facts.namespace, facts.name
 
 
-def _origins(clusters: Collection[Cluster]) -> frozenset[str]:
+def origins_of(clusters: Collection[Cluster]) -> frozenset[str]:
     """Marks of the copies that managers of this fleet make or made."""
     return frozenset(mark_of(row) for row in clusters if row.is_manager or row.own_queue)
 

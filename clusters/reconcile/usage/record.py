@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import structlog
+from django.db import connection
 from django.db.models import Max, Min
 
 from budgets import intervals as ledger
+from budgets.services.usage.rows import COPIED, could_copy
 from clusters.documents.conditions import conditions_of
 from clusters.documents.keys import uid_of, version_of
 from clusters.jobs.workloads import assignments_of
@@ -180,6 +183,17 @@ log = structlog.stdlib.get_logger(__name__)
 
 BATCH = 200
 AT_ONCE = 10_000
+EVENT_KEY: Final = ("cluster", "kind", "uid", "resource_version", "type")
+EVENT_COLUMNS: Final = (
+    *EVENT_KEY,
+    "namespace",
+    "name",
+    "observed_at",
+    "last_seen_at",
+    "digest",
+    "payload",
+)
+_EVENT_VALUES: Final = attrgetter(*EVENT_COLUMNS)
 _MESSAGE_LENGTH = 2000
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 
@@ -300,7 +314,22 @@ def missing_event(
 
 def store_events(events: Iterable[WorkloadEvent]) -> None:
     """Insert what is new; what is known, by whichever list, retry or second watch, is ignored."""
-    WorkloadEvent.objects.bulk_create(events, ignore_conflicts=True, batch_size=BATCH)
+    rows = list(events)
+    if not _is_streamed(rows):
+        WorkloadEvent.objects.bulk_create(rows, ignore_conflicts=True, batch_size=BATCH)
+
+
+def _is_streamed(rows: Sequence[WorkloadEvent]) -> bool:
+    """Insert many new events at once as a stream, where that works; in their order, as ever.
+
+    A shift begins with a list of what is mostly known: then the first of them is.
+    """
+    if len(rows) < COPIED or connection.vendor != "postgresql":
+        return False
+    first = {name: getattr(rows[0], name) for name in EVENT_KEY}
+    if WorkloadEvent.objects.filter(**first).exists():
+        return False
+    return could_copy(WorkloadEvent, EVENT_COLUMNS, [_EVENT_VALUES(row) for row in rows])
 
 
 def seen_spans(cluster: str, uids: Collection[str]) -> dict[str, tuple[datetime, datetime]]:

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('clusters', '0002_own_queue'),
+        ('clusters', '0004_raw_events_kept'),
     ]
 
     operations = [
