@@ -149,6 +149,10 @@ class Terminal(ClusterError):
     """The cluster understood and said no."""
 
 
+class CredentialUnusable(Terminal):
+    """What opens the cluster cannot be read on this server; the cluster was not asked."""
+
+
 class Unauthenticated(Terminal):
     """401: the credential is unknown or has expired."""
 

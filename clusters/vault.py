@@ -1,17 +1,23 @@
 """Seals what opens a cluster: kubeconfigs are stored only as MultiFernet tokens.
 
-Nothing here logs, and no error quotes what it was given.
+Of the cluster that the portal signs in to by its own service account nothing is stored but a mark,
+which is no secret and needs no key. Nothing here logs, and no error quotes what it was given.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from cryptography.fernet import InvalidToken
 
 from budgets.sealing import usable_keys
-from clusters.errors import Refusal, Terminal
+from clusters.errors import CredentialUnusable, Refusal
+
+OWN_ACCOUNT: Final = b"own account"
+"""Stands where a sealed kubeconfig stands, for the cluster that the portal runs in."""
 
 
-class SealBroken(Terminal):
+class SealBroken(CredentialUnusable):
     """A sealed credential cannot be opened with any of the keys that are set."""
 
     default_reason = "CredentialNotReadable"
@@ -50,8 +56,15 @@ def unseal(sealed: bytes | memoryview, *, max_age_s: int | None = None) -> str:
         raise SealBroken from None
 
 
+def is_own_account(sealed: bytes | memoryview) -> bool:
+    """Whether the portal's own service account opens it, so that there is nothing to unseal."""
+    return bytes(sealed) == OWN_ACCOUNT
+
+
 def is_readable(sealed: bytes | memoryview) -> bool:
     """Whether any key that is set opens it."""
+    if is_own_account(sealed):
+        return True
     try:
         return bool(unseal(sealed))
     except SealBroken:
@@ -72,6 +85,8 @@ def reseal(sealed: bytes | memoryview) -> bytes:
     Raises:
         SealBroken: No key fits.
     """
+    if is_own_account(sealed):
+        return OWN_ACCOUNT
     try:
         return usable_keys().rotate(bytes(sealed))
     except InvalidToken:

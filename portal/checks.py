@@ -149,6 +149,11 @@ def _malformed() -> Iterator[SettingFault]:
         name = "PORTAL_PUBLIC_URL"
         advice = "Write the address that people open, such as https://gpu.example.com."
         yield SettingFault(name, f"{shown(name)} is not the address of a web server.", advice)
+    own = urlsplit(settings.PORTAL_OWN_CLUSTER_ADDRESS)
+    if settings.PORTAL_OWN_CLUSTER_ADDRESS and (own.scheme != "https" or not own.hostname):
+        name = "PORTAL_OWN_CLUSTER_ADDRESS"
+        says = f"{shown(name)} is not the address of an API server."
+        yield SettingFault(name, says, "Write https://HOST:PORT, or leave it out.")
     if urlsplit(settings.CELERY_BROKER_URL).scheme.partition("+")[0] not in TRANSPORT_ALIASES:
         advice = "Write redis://USER:PASSWORD@HOST:6379/0, or rediss:// for TLS."
         yield SettingFault(

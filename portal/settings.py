@@ -199,6 +199,11 @@ PORTAL_CREDENTIAL_KEYS = env.list("PORTAL_CREDENTIAL_KEYS", default=[])
 PORTAL_LEDGER_KEYS = env.list("PORTAL_LEDGER_KEYS", default=[])
 # Lets an admin name a kubeconfig file on the server instead of pasting it; for local use.
 PORTAL_KUBECONFIG_FOLDER = env.str("PORTAL_KUBECONFIG_FOLDER", default="")
+# The service account that this server has in the cluster that it runs in: the folder with its token
+# and that cluster's authority, and the address of the API server if it is not the one that kubelet
+# tells. Empty: this server signs in to no cluster by an account of its own.
+PORTAL_OWN_CLUSTER_FOLDER = env.str("PORTAL_OWN_CLUSTER_FOLDER", default="")
+PORTAL_OWN_CLUSTER_ADDRESS = env.str("PORTAL_OWN_CLUSTER_ADDRESS", default="")
 # Whether a cluster's address may be this server itself (the demo's are), or a private one.
 PORTAL_CLUSTER_LOOPBACK = env.bool("PORTAL_CLUSTER_LOOPBACK", default=False)
 PORTAL_CLUSTER_PRIVATE = env.bool("PORTAL_CLUSTER_PRIVATE", default=True)

@@ -89,6 +89,7 @@ def watch() -> None:
     from budgets.models import User
     from budgets.services import access, second_factor
     from budgets.services.alerts import webhooks
+    from clusters.kube import own_account
 
     watch_processes()
     for name in filter(str.isupper, dir(settings)):
@@ -99,6 +100,7 @@ def watch() -> None:
     _note_with(webhooks, "signing_key", lambda _, made: (made,))
     _note_with(second_factor, "_new_codes", lambda _, made: _of_codes(made))
     _note_with(User, "set_password", lambda given, _: given[1:2])
+    _note_with(own_account, "_read", lambda _, made: (made.strip(),))
 
 
 def of_setting(name: str, value: Any) -> Iterator[str]:

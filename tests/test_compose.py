@@ -42,6 +42,8 @@ PRESET = {
     "CELERY_FILESYSTEM_FOLDER": "the broker is Redis",
     "PORTAL_STATIC_ROOT": "a folder of the image",
     "PORTAL_SPOOL_FOLDER": "the volume of the image",
+    "PORTAL_OWN_CLUSTER_FOLDER": "nothing here runs in a cluster",
+    "PORTAL_OWN_CLUSTER_ADDRESS": "nothing here runs in a cluster",
 }
 """Settings that nobody gives here, and why."""
 

@@ -86,6 +86,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - name: SHIFT_MEMORY_MB
   value: {{ .root.Values.shifts.memoryPerClusterMB | quote }}
 {{- end }}
+{{- if eq (include "portal.ownAccount" .) "true" }}
+- name: PORTAL_OWN_CLUSTER_FOLDER
+  value: /var/run/secrets/portal/own-account
+{{- with .root.Values.ownCluster.address }}
+- name: PORTAL_OWN_CLUSTER_ADDRESS
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
 {{- if .root.Values.extraCAs.configMap }}
 # Beside those of the image, which OpenSSL finds in its folder.
 - name: SSL_CERT_FILE
@@ -98,6 +106,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .root.Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* Whether a pod signs in to the cluster that it runs on. */}}
+{{- define "portal.ownAccount" -}}
+{{- and .root.Values.ownCluster.enabled (has .component (list "web" "tasks" "shifts" "registration")) -}}
 {{- end }}
 
 {{- define "portal.containerSecurity" -}}
@@ -116,7 +129,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* What all pods have: nobody is root, no token of the cluster, spread over nodes. */}}
+{{/* What all pods have: nobody is root, no token that is not asked for, spread over nodes. */}}
 {{- define "portal.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -171,6 +184,14 @@ volumes:
   - name: nginx-tmp
     emptyDir: {sizeLimit: 1Gi}
   {{- end }}
+  {{- if eq (include "portal.ownAccount" .) "true" }}
+  # kubelet renews the token when four fifths of its hour are over.
+  - name: own-account
+    projected:
+      sources:
+        - serviceAccountToken: {path: token, expirationSeconds: 3600}
+        - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+  {{- end }}
   {{- if .root.Values.extraCAs.configMap }}
   - name: ca
     configMap:
@@ -183,6 +204,9 @@ volumes:
 - {name: tmp, mountPath: /tmp}
 {{- if has .component (list "web" "tasks") }}
 - {name: spool, mountPath: /var/spool/portal}
+{{- end }}
+{{- if eq (include "portal.ownAccount" .) "true" }}
+- {name: own-account, mountPath: /var/run/secrets/portal/own-account, readOnly: true}
 {{- end }}
 {{- if .root.Values.extraCAs.configMap }}
 - {name: ca, mountPath: /etc/portal/ca, readOnly: true}
@@ -200,5 +224,5 @@ env:
 volumeMounts:
   {{- include "portal.mounts" . | nindent 2 }}
 resources:
-  {{- toYaml (get .root.Values .component).resources | nindent 2 }}
+  {{- toYaml (get .root.Values (.component | replace "registration" "migration")).resources | nindent 2 }}
 {{- end }}

@@ -14,6 +14,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,11 @@ SIZE_LIMIT = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What is needed to talk to one API server; nothing secret shows in its repr."""
+    """What is needed to talk to one API server; nothing secret shows in its repr.
+
+    Attributes:
+        token_file: Read with each request, in place of a token; others write it anew.
+    """
 
     server: str
     ca_pem: str = field(default="", repr=False)
@@ -37,6 +42,7 @@ class Connection:
     client_certificate_pem: str = field(default="", repr=False)
     client_key_pem: str = field(default="", repr=False)
     tls_server_name: str = ""
+    token_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +115,7 @@ def choose(text: str, *, context: str = "") -> str:
         raise _rejected(faults)
     kept_cluster = _only(cluster, "server", "certificate-authority-data", "tls-server-name")
     kept_user = _only(user, "token", "client-certificate-data", "client-key-data")
-    kept = {"cluster": name, "user": name} | _only(config.contexts[name], "namespace")
-    minimal = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": kept_cluster}],
-        "users": [{"name": name, "user": kept_user}],
-        "contexts": [{"name": name, "context": kept}],
-    }
-    return yaml.safe_dump(minimal, sort_keys=False)
+    return _minimal(name, kept_cluster, kept_user, _only(config.contexts[name], "namespace"))
 
 
 def connection_of(text: str, *, context: str = "") -> Connection:
@@ -139,6 +136,23 @@ def connection_of(text: str, *, context: str = "") -> Connection:
     )
 
 
+def with_token(connection: Connection, token: str, *, name: str) -> str:
+    """A kubeconfig of the same cluster for somebody else, with one context.
+
+    Args:
+        connection: To the cluster.
+        token: Theirs.
+        name: Of the cluster, the user and the context.
+    """
+    authority = base64.b64encode(connection.ca_pem.encode()).decode()
+    cluster = {
+        "server": connection.server,
+        "certificate-authority-data": authority,
+        "tls-server-name": connection.tls_server_name,
+    }
+    return _minimal(name, _only(cluster, *cluster), {"token": token}, {})
+
+
 def facts_of(text: str, *, context: str = "") -> KubeconfigFacts:
     """What may be shown of the chosen context.
 
@@ -156,7 +170,7 @@ def facts_of(text: str, *, context: str = "") -> KubeconfigFacts:
     return KubeconfigFacts(
         context=name,
         server=connection.server,
-        ca_fingerprint=_fingerprint(connection.ca_pem),
+        ca_fingerprint=fingerprint(connection.ca_pem),
         user_kind="client certificate" if certificate else "bearer token",
         certificate_ends=certificate.not_valid_after_utc if certificate else None,
     )
@@ -187,7 +201,19 @@ def _entries(config: Kubeconfig, name: str) -> tuple[Entry, Entry]:
     return config.clusters[cluster], config.users[user]
 
 
-def _fingerprint(pem: str) -> str:
+def _minimal(name: str, cluster: Entry, user: Entry, context: Entry) -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": dict(cluster)}],
+        "users": [{"name": name, "user": dict(user)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **context}}],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def fingerprint(pem: str) -> str:
     """SHA-256 of the first CA certificate, in pairs; empty when the system's roots are used."""
     if not pem:
         return ""

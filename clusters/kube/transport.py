@@ -12,8 +12,9 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -28,6 +29,7 @@ from clusters.errors import AnswerTooLarge, Refusal, ServerFault
 from clusters.kube.addresses import require_allowed
 from clusters.kube.convert import error_of_answer, error_of_transport, read_json
 from clusters.kube.kubeconfig import Connection
+from clusters.kube.own_account import read_token
 from clusters.kube.shares import Counted, Held, Share, weigh
 
 CONNECT_TIMEOUT_S = 3.0
@@ -40,6 +42,7 @@ SMALL_ANSWER = 1024 * 1024
 """Bytes of an answer that says little: a version, a namespace, a token."""
 POOL_SIZE = 16
 USER_AGENT = "gpu-budget-portal"
+UNAUTHORIZED = 401
 JSON = "application/json"
 
 
@@ -93,8 +96,7 @@ class Transport:
         self.share = share
         self._server = connection.server.rstrip("/")
         self._headers = {"Accept": JSON, "User-Agent": USER_AGENT}
-        if connection.token:
-            self._headers["Authorization"] = f"Bearer {connection.token}"
+        self._token = _token_of(connection)
         self._rest = RESTClientObject(_configuration(connection))
         manager = self._rest.pool_manager
         if self._server.startswith("https:"):
@@ -187,7 +189,18 @@ class Transport:
             return self._open(call, timeout)
 
     def _open(self, call: Call, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
+        token = self._token()
+        response = self._sent(call, timeout, token)
+        if response.status == UNAUTHORIZED and (newer := self._token()) != token:
+            # Another token came meanwhile, and of what was refused nothing was done.
+            response.close()
+            response = self._sent(call, timeout, newer)
+        return response
+
+    def _sent(self, call: Call, timeout: urllib3.Timeout, token: str) -> urllib3.BaseHTTPResponse:
         headers = dict(self._headers)
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         body = None
         if call.body is not None:
             headers["Content-Type"] = call.content_type
@@ -209,6 +222,12 @@ class Transport:
         # A redirect is not followed: it could lead a bearer token to another host.
         if not 200 <= response.status < 300:
             raise error_of_answer(response.status, body, target=call.target)
+
+
+def _token_of(connection: Connection) -> Callable[[], str]:
+    """The bearer token for a request: the same one always, or what its file has now."""
+    path = connection.token_file
+    return (lambda: connection.token) if path is None else partial(read_token, path)
 
 
 def _require_plain(response: urllib3.BaseHTTPResponse, call: Call) -> None:

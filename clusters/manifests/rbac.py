@@ -127,20 +127,28 @@ def role_documents(rules: Sequence[Rule], *, account: str, name: str) -> tuple[D
         name: Name of every Role and binding.
     """
     namespace = names.KUEUE_NAMESPACE
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    documents: list[Document] = [
+    documents: tuple[Document, ...] = (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": account, "namespace": namespace},
         },
-    ]
+    )
+    return documents + bound_roles(rules, account=account, namespace=namespace, name=name)
+
+
+def bound_roles(
+    rules: Sequence[Rule], *, account: str, namespace: str, name: str
+) -> tuple[Document, ...]:
+    """The Roles alone, for a service account that is there already."""
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    documents: list[Document] = []
     for place in dict.fromkeys(rule.namespace for rule in rules):
         kind = "Role" if place else "ClusterRole"
         metadata: Document = {"name": name, "labels": {labels.MANAGED_BY: names.MANAGED_BY}}
         metadata |= {"namespace": place} if place else {}
-        rows = [_rule_document(rule) for rule in rules if rule.namespace == place]
+        rows = [rule_document(rule) for rule in rules if rule.namespace == place]
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
         parts: dict[str, Document] = {
             kind: {"rules": rows},
@@ -153,7 +161,8 @@ def role_documents(rules: Sequence[Rule], *, account: str, name: str) -> tuple[D
     return tuple(documents)
 
 
-def _rule_document(rule: Rule) -> Document:
+def rule_document(rule: Rule) -> Document:
+    """One entry of a Role's ``rules``."""
     found: Document = {
         "apiGroups": [rule.group],
         "resources": list(rule.resources),

@@ -19,6 +19,19 @@ def account_user(account: str) -> str:
     return f"system:serviceaccount:{account.replace('/', ':', 1)}"
 
 
+def account_of(user: str) -> tuple[str, str]:
+    """Namespace and name of the service account that an API server knows as a user.
+
+    Raises:
+        ValueError: the user is no service account.
+    """
+    before, _, account = user.partition("system:serviceaccount:")
+    namespace, _, name = account.partition(":")
+    if before or not namespace or not name:
+        raise ValueError(f"{user!r} is not the user of a service account")
+    return namespace, name
+
+
 def _kueue_account(name: str) -> str:
     return account_user(f"{names.KUEUE_NAMESPACE}/{name}")
 

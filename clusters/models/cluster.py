@@ -41,7 +41,10 @@ class ClusterQuerySet(models.QuerySet["Cluster"]):
 
 
 class Cluster(FrozenFields):
-    """One Kubernetes cluster. Credentials are MultiFernet tokens; see ``clusters.vault``."""
+    """One Kubernetes cluster. Credentials are MultiFernet tokens; see ``clusters.vault``.
+
+    Of the cluster that the portal runs in none is stored, see ``clusters.credentials``.
+    """
 
     class Role(models.TextChoices):
         MANAGER = "manager"
@@ -71,6 +74,9 @@ class Cluster(FrozenFields):
         ACTIVE = "active"
         DRAINING = "draining"
         REMOVED = "removed"
+
+    # What `user_kind` says where no kubeconfig is stored; `context` is then the account's user.
+    OWN_ACCOUNT = "own service account"
 
     frozen_fields = ("slug",)
 
@@ -141,6 +147,11 @@ class Cluster(FrozenFields):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the portal runs in it and signs in there by its own service account."""
+        return self.user_kind == self.OWN_ACCOUNT
 
     @property
     def is_manager(self) -> bool:

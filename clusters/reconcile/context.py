@@ -14,13 +14,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from budgets.records import record_of
+from clusters.credentials import connection_to
 from clusters.errors import NotFound, Refusal
 from clusters.kube.client import KubeClient
 from clusters.kube.pulse import ClusterClock, Pulse
 from clusters.kube.shares import Shares
 from clusters.models import Cluster
 from clusters.reconcile.runtime.faults import Faults
-from clusters.vault import is_same, unseal
+from clusters.vault import is_same
 
 _CREDENTIAL_CHECK_S = 5.0
 
@@ -129,7 +130,8 @@ class Clients:
 
         Raises:
             NotFound: no such cluster, or it has no credential of that identity yet.
-            SealBroken: the stored credential cannot be opened.
+            CredentialUnusable: the stored credential cannot be opened, or the portal's own service
+                account cannot be read.
             KubeconfigRejected: what is stored is not usable (any more).
         """
         key = slug, identity
@@ -143,7 +145,7 @@ class Clients:
                 client = known[2]
             else:
                 share = self.shares.of(slug) if self.shares is not None else None
-                client = KubeClient.from_kubeconfig(unseal(sealed), share=share)
+                client = KubeClient.from_connection(connection_to(sealed), share=share)
                 self._open.append(client)
             self._known[key] = now, sealed, client
             return client

@@ -22,6 +22,7 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from clusters.credentials import connection_to
 from clusters.errors import ClusterError, LeaseLost, Retryable
 from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
@@ -39,7 +40,6 @@ from clusters.reconcile.context import (
 )
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster, confirm
-from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -192,7 +192,7 @@ def _work(
     registration: Registered, role: str, claim: Claim, *, stop: threading.Event, seconds: float
 ) -> ShiftOutcome:
     try:
-        client = KubeClient.from_kubeconfig(unseal(registration.sealed))
+        client = KubeClient.from_connection(connection_to(registration.sealed))
     except ClusterError as error:
         if role == ShiftRun.Role.QUOTA:
             record_contact(registration.facts.pk, Contact(timezone.now(), error))

@@ -154,6 +154,11 @@ class ClusterDetail:
     own_queue: str = ""
     forecasts: ForecastsHeld | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the portal signs in by its own service account: no credential is stored."""
+        return self.user_kind == Cluster.OWN_ACCOUNT
+
 
 def cluster_detail(user: User, slug: str, *, with_tree: bool = True) -> ClusterDetail:
     """One cluster with its objects, drifts, preflight and shifts. A bounded number of queries.

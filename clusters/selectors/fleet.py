@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Concat
@@ -16,6 +17,7 @@ from budgets.models import MeterState, User
 from budgets.records import record_of
 from budgets.selectors import roles_of
 from budgets.selectors.approvals import open_proposals
+from clusters.kube.own_account import OwnAccountUnusable
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun, WorkloadState
 from clusters.models.cluster import ClusterQuerySet
 from clusters.vault import SealBroken
@@ -23,6 +25,12 @@ from clusters.vault import SealBroken
 TAKE_BACK = "cluster.take_back"
 LOST_AFTER = timedelta(seconds=20)
 """Health that nobody wrote for so long says nothing about now."""
+
+
+_UNREADABLE: Final = {
+    SealBroken.default_reason: "no key opens its credential",
+    OwnAccountUnusable.default_reason: "the portal's own service account cannot be used",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +65,9 @@ class ClusterRow:
     runs_jobs: bool = True
 
     @property
-    def is_unreadable(self) -> bool:
-        """Whether it cannot be asked, for no key opens its credential."""
-        return self.reason == SealBroken.default_reason and not self.is_reachable
+    def unreadable(self) -> str:
+        """Why it cannot be asked for want of a credential, for people; empty where it can."""
+        return "" if self.is_reachable else _UNREADABLE.get(self.reason, "")
 
 
 def require_platform(user: User, what: str) -> None:

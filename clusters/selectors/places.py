@@ -203,6 +203,7 @@ def _configuration_of(cluster: Cluster) -> Configuration:
 
 def policy_wish(cluster: Cluster) -> PolicyWish:
     """What the admission policies of a cluster have to know. Two queries at most."""
+    own = {"portal_user": cluster.context} if cluster.is_own else {}
     found = Flavor.objects.filter(archived_at__isnull=True)
     resources = tuple(found.order_by("resource_name").values_list("resource_name", flat=True))
     return PolicyWish(
@@ -212,4 +213,5 @@ def policy_wish(cluster: Cluster) -> PolicyWish:
         operators=tuple(map(account_user, cluster.operators)),
         denies_elsewhere=cluster.gpu_namespaces is not None,
         exempt_namespaces=tuple(cluster.gpu_namespaces or ()),
+        **own,
     )

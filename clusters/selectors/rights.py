@@ -12,8 +12,9 @@ from clusters.documents.resources import Resource
 from clusters.manifests import names
 from clusters.manifests.names import Document
 from clusters.manifests.policies import policy_documents
-from clusters.manifests.rbac import role_documents
+from clusters.manifests.rbac import bound_roles, role_documents
 from clusters.manifests.rights import multikueue_rules, portal_rules
+from clusters.manifests.wish import account_of
 from clusters.models import Cluster
 from clusters.selectors.fleet import cluster_for
 from clusters.selectors.places import policy_wish
@@ -58,9 +59,13 @@ def rights_documents(
         workers=tuple(dict.fromkeys((*wish.post.workers, *workers))),
         kinds=wish.post.kinds if kinds is None else tuple(kinds),
     )
-    documents = role_documents(
-        portal_rules(post), account=names.PORTAL_ACCOUNT, name="gpu-budget-portal"
-    )
+    rules, name = portal_rules(post), "gpu-budget-portal"
+    if cluster.is_own:
+        # Beside the rights that the chart gives, for what came later: kinds of jobs, workers.
+        namespace, account = account_of(wish.portal_user)
+        documents = bound_roles(rules, account=account, namespace=namespace, name=name)
+    else:
+        documents = role_documents(rules, account=names.PORTAL_ACCOUNT, name=name)
     if cluster.is_worker:
         documents += role_documents(
             multikueue_rules(post.kinds),

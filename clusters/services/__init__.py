@@ -24,6 +24,12 @@ from clusters.services.maintenance import (
     plan_maintenance,
     preview_maintenance,
 )
+from clusters.services.own_cluster import (
+    OwnOffer,
+    OwnRegistration,
+    ensure_own_cluster,
+    own_cluster_offer,
+)
 from clusters.services.preflight.checks import run_preflight, start_preflight
 from clusters.services.registration import (
     deregister_cluster,

@@ -14,6 +14,7 @@ from budgets.errors import Rejected
 from budgets.models import User
 from budgets.services.audit import state_of
 from budgets.services.guards import require_admin, require_reason
+from clusters.credentials import connection_to
 from clusters.documents import labels
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient, Selection
@@ -26,7 +27,6 @@ from clusters.reconcile.quota.decide import (
 )
 from clusters.reconcile.quota.wanted import SUBJECTS, known_generations
 from clusters.services.generations import locked, record_change
-from clusters.vault import unseal
 
 
 def resolve_block(
@@ -75,7 +75,7 @@ def _newer_on(cluster: Cluster) -> list[Newer]:
     )
     documents: list[dict[str, Any]] = []
     try:
-        with KubeClient.from_kubeconfig(unseal(registration.sealed)) as client:
+        with KubeClient.from_connection(connection_to(registration.sealed)) as client:
             for resource in kinds:
                 documents += client.list(resource, Selection(labels=label)).items
     except ClusterError as error:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import structlog
 from django.utils import timezone
 
+from clusters.credentials import connection_to
 from clusters.errors import ClusterError
 from clusters.kube.client import KubeClient
 from clusters.kube.shares import IN_TASKS
@@ -15,7 +16,6 @@ from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster, confirm_uid, uid_of
 from clusters.selectors.fleet import health_of, is_fresh
-from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,8 +72,8 @@ def _told(cluster: Cluster, answer: Future[tuple[Contact, str]]) -> bool:
 def _probe(cluster: Cluster) -> tuple[Contact, str]:
     """What it answers, and its UID; in a thread of its own, which touches no database."""
     try:
-        text, share = unseal(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
-        with KubeClient.from_kubeconfig(text, read_timeout_s=TIMEOUT_S, share=share) as client:
+        to, share = connection_to(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
+        with KubeClient.from_connection(to, read_timeout_s=TIMEOUT_S, share=share) as client:
             contact = Contact(timezone.now(), probe=client.probe(timeout_s=TIMEOUT_S))
             return contact, uid_of(client)
     except ClusterError as error:

@@ -11,6 +11,7 @@ from django.conf import settings
 from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
 from budgets.services.guards import require_admin
+from clusters.credentials import Credential, credential_in
 from clusters.errors import FieldFault, KubeconfigRejected
 from clusters.kube import kubeconfig as kc
 from clusters.kube.addresses import address_faults
@@ -51,19 +52,18 @@ def inspect_kubeconfig(text: str) -> KubeconfigReport:
     return KubeconfigReport(rows, (), config.current)
 
 
-def chosen_kubeconfig(text: str, *, context: str) -> tuple[str, kc.KubeconfigFacts]:
-    """The minimal kubeconfig of one context, and what may be shown of it.
+def pasted_credential(text: str, *, context: str) -> Credential:
+    """The credential of one context of a kubeconfig, with nothing that is not needed.
 
     Raises:
         Rejected: every fault of the text or of the context.
     """
     try:
-        minimal = kc.choose(text, context=context)
-        facts = kc.facts_of(minimal)
+        found = credential_in(kc.choose(text, context=context))
     except KubeconfigRejected as error:
         raise Rejected(faults_of(error)) from None
-    reject_any(map(_fault, address_faults(facts.server)))
-    return minimal, facts
+    reject_any(map(_fault, address_faults(found.facts.server)))
+    return found
 
 
 def kubeconfig_from_file(actor: User | None, *, name: str) -> str:

@@ -20,6 +20,7 @@ from budgets.errors import Rejected
 from budgets.models import Operation, User, Workspace
 from budgets.selectors import visible_workspaces
 from clusters.broker import send
+from clusters.credentials import connection_to
 from clusters.documents import labels
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, owner_uids, status_of, uid_of
@@ -35,7 +36,6 @@ from clusters.kube.client import KubeClient, Selection
 from clusters.kube.shares import IN_TASKS
 from clusters.models import Cluster
 from clusters.selectors.names import reader_names
-from clusters.vault import unseal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -173,8 +173,8 @@ def _asked(clusters: Iterable[Cluster], job: Sought) -> list[_Look]:
 
 def _look(cluster: Cluster, job: Sought) -> _Look:
     try:
-        text, share = unseal(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
-        with KubeClient.from_kubeconfig(text, read_timeout_s=TIMEOUT_S, share=share) as client:
+        to, share = connection_to(cluster.kubeconfig_sealed), IN_TASKS.of(cluster.slug)
+        with KubeClient.from_connection(to, read_timeout_s=TIMEOUT_S, share=share) as client:
             return _Look(cluster, read_objects(client, _known_of(cluster, job), job))
     except ClusterError as error:
         return _Look(cluster, problem=f"{error.reason}: {error.message}"[:200])

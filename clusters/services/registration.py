@@ -16,23 +16,25 @@ from budgets.models import User
 from budgets.services.audit import audit, state_of
 from budgets.services.guards import faults_of as model_faults
 from budgets.services.guards import require_admin, require_reason
-from clusters.errors import ClusterError
+from clusters.credentials import Credential, own_credential
+from clusters.errors import ClusterError, CredentialUnusable
 from clusters.kube.kubeconfig import KubeconfigFacts
 from clusters.models import Cluster, ClusterHealth, ObjectState
 from clusters.reconcile.identity import holder_of
 from clusters.reconcile.quota.record import FIRST_SYNC
 from clusters.services.generations import locked, raise_manager_generation, record_change
-from clusters.services.inspection import chosen_kubeconfig
+from clusters.services.inspection import pasted_credential
 from clusters.services.preflight.checks import (
     PreflightTable,
     examine,
     mode_faults,
+    own_worker_faults,
     store_table,
 )
 from clusters.services.switches import read_configuration
 from clusters.services.tokens import mint
-from clusters.vault import seal
 
+REGISTERED_ALREADY = "registered_already"
 WORKER_LIMIT = 20
 """What one MultiKueueConfig can list."""
 
@@ -52,8 +54,9 @@ def register_cluster(
     name: str,
     role: str,
     mode: str,
-    kubeconfig: str,
+    kubeconfig: str = "",
     context: str = "",
+    own_account: bool = False,
     kueue_configuration: Mapping[str, Any] | str | None = None,
     allows_local_jobs: bool = False,
 ) -> Cluster:
@@ -68,6 +71,8 @@ def register_cluster(
         mode: ``kueue`` or ``portal``; the proof of a live Kueue decides whether it is offered.
         kubeconfig: Pasted text.
         context: Which context of it; may be left out when there is one, or a current one.
+        own_account: In place of a kubeconfig: it is the cluster that the portal runs in, which
+            signs in there by its own service account.
         kueue_configuration: What holds on the cluster, as YAML text or a document; None for what
             it tells itself, or the defaults.
         allows_local_jobs: Jobs may be submitted on this worker directly.
@@ -83,24 +88,26 @@ def register_cluster(
     require_admin(actor)
     configuration = read_configuration(kueue_configuration)
     faults = list(_fleet_faults(slug=slug, role=role, mode=mode))
-    minimal, facts = "", None
+    credential = None
     try:
-        minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
+        credential = _given(kubeconfig, context, own_account=own_account)
     except Rejected as error:
         faults += error.faults
-    row = _row(slug, name, role, mode, facts)
+    row = _row(slug, name, role, mode, credential)
     row.kueue_configuration = configuration
     row.allows_local_jobs = allows_local_jobs
     try:
         row.full_clean(exclude=["kubeconfig_sealed", "server", "context", "user_kind"])
     except ValidationError as error:
         faults += model_faults(error)
+    faults += own_worker_faults(row)
     reject_any(faults)
-    table = examine(row, minimal)
+    assert credential is not None, "a credential that is refused is a fault"
+    table = examine(row, credential.connection)
     _require_offer(table, mode)
     row.uid = table.uid
     _require_no_other(row)
-    row.kubeconfig_sealed = seal(minimal)
+    row.kubeconfig_sealed = credential.stored()
     _store(actor, row, table)
     if row.is_worker:
         _first_token(row)
@@ -108,9 +115,16 @@ def register_cluster(
 
 
 def rotate_kubeconfig(
-    actor: User | None, *, cluster: Cluster, kubeconfig: str, context: str = ""
+    actor: User | None,
+    *,
+    cluster: Cluster,
+    kubeconfig: str = "",
+    context: str = "",
+    own_account: bool = False,
 ) -> Cluster:
     """Replace a cluster's credential; running shifts begin anew with it.
+
+    Also the way from a kubeconfig to the portal's own service account, and back.
 
     A worker mints a new token as well: that of before may be sealed with a key that is lost, or
     lead to an address that is not served any more.
@@ -120,11 +134,12 @@ def rotate_kubeconfig(
         Rejected: it is not usable, does not reach the cluster, or reaches another one.
     """
     require_admin(actor)
-    minimal, facts = chosen_kubeconfig(kubeconfig, context=context)
+    credential = _given(kubeconfig, context, own_account=own_account)
     draft = Cluster(slug=cluster.slug, role=cluster.role, mode=cluster.mode, uid=cluster.uid)
-    table = examine(draft, minimal)
+    _show(draft, credential.facts)
+    reject_any(own_worker_faults(draft))
+    table = examine(draft, credential.connection)
     _require_reached(table)
-    _show(draft, facts)
     draft.uid = table.uid
     _require_no_other(draft)
     if cluster.uid and table.uid != cluster.uid:
@@ -136,9 +151,9 @@ def rotate_kubeconfig(
     with transaction.atomic():
         row = locked(cluster)
         before = _credential(row)
-        _show(row, facts)
+        _show(row, credential.facts)
         row.uid = table.uid
-        row.kubeconfig_sealed = seal(minimal)
+        row.kubeconfig_sealed = credential.stored()
         row.save()
         record_change(actor, "cluster.rotate", row, before=before, after=_credential(row))
     store_table(row, table)
@@ -207,13 +222,30 @@ def _fleet_faults(*, slug: str, role: str, mode: str) -> list[Fault]:
     return faults + mode_faults(slug, role, mode)
 
 
-def _row(slug: str, name: str, role: str, mode: str, facts: KubeconfigFacts | None) -> Cluster:
+def _given(kubeconfig: str, context: str, *, own_account: bool) -> Credential:
+    """The credential that somebody chose.
+
+    Raises:
+        Rejected: every fault of it.
+    """
+    if not own_account:
+        return pasted_credential(kubeconfig, context=context)
+    if kubeconfig:
+        message = "Give a kubeconfig, or choose the portal's own service account, but not both."
+        raise Rejected.because("own_account", "both", message)
+    try:
+        return own_credential()
+    except CredentialUnusable as error:
+        raise Rejected.because("own_account", "not_readable", error.message) from error
+
+
+def _row(slug: str, name: str, role: str, mode: str, credential: Credential | None) -> Cluster:
     last = Cluster.objects.filter(role=role).aggregate(last=Max("position"))["last"]
     row = Cluster(
         slug=slug, name=name, role=role, mode=mode, position=0 if last is None else last + 1
     )
-    if facts is not None:
-        _show(row, facts)
+    if credential is not None:
+        _show(row, credential.facts)
     return row
 
 
@@ -251,7 +283,8 @@ def _registered_already(found: Cluster, row: Cluster) -> Rejected:
             f" A registered cluster keeps its role: to make a {row.role} of the {found.role} "
             f"{found.name}, de-register it first. That stops the jobs of workspaces there."
         )
-    return Rejected.because("kubeconfig", "registered_already", message)
+    field = "own_account" if row.is_own else "kubeconfig"
+    return Rejected.because(field, REGISTERED_ALREADY, message)
 
 
 def _require_offer(table: PreflightTable, mode: str) -> None:
@@ -292,4 +325,5 @@ def _first_token(row: Cluster) -> None:
 def _credential(row: Cluster) -> dict[str, Any]:
     """What the log keeps of a credential."""
     ends = row.certificate_expires_at
-    return {"server": row.server, "ends": None if ends is None else ends.isoformat()}
+    ends_at = None if ends is None else ends.isoformat()
+    return {"server": row.server, "user_kind": row.user_kind, "ends": ends_at}

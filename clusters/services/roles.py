@@ -18,13 +18,14 @@ from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
 from budgets.services.audit import state_of
 from budgets.services.guards import by_admin, require_admin, require_reason, save_checked
+from clusters.credentials import connection_to
 from clusters.documents.queues import FLEET_QUEUE
+from clusters.errors import CredentialUnusable
 from clusters.models import Cluster, ObjectState, WorkloadState
 from clusters.selectors.bars import HOLDING
 from clusters.selectors.previews import ClusterChanges, preview_role
 from clusters.services.generations import locked, record_change
 from clusters.services.preflight.checks import examine, mode_faults, store_table
-from clusters.vault import SealBroken, unseal
 
 _OF_FLEET: Final = (*HOLDING, WorkloadState.Phase.PENDING)
 _NAMED: Final = 3
@@ -92,8 +93,8 @@ def change_role(actor: User | None, *, cluster: Cluster, role: str, reason: str)
         return cluster
     draft = _as(cluster, role)
     try:
-        table = examine(draft, unseal(cluster.kubeconfig_sealed))
-    except SealBroken as error:
+        table = examine(draft, connection_to(cluster.kubeconfig_sealed))
+    except CredentialUnusable as error:
         raise Rejected.because("cluster", "not_readable", error.message) from error
     if not table.is_reachable:
         raise Rejected.because("cluster", "unreachable", table.rows[0].found)

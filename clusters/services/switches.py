@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,12 +13,13 @@ from budgets.errors import Fault, Rejected, reject_any
 from budgets.models import User
 from budgets.services.guards import by_admin, require_admin, require_reason, save_checked
 from budgets.texts import UnreadableText, read_yaml
+from clusters.credentials import connection_to
+from clusters.errors import CredentialUnusable
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.models import Cluster
 from clusters.services.generations import locked, record_change
-from clusters.services.preflight.checks import examine, mode_faults, store_table
-from clusters.vault import SealBroken, unseal
+from clusters.services.preflight.checks import examine, mode_faults, own_worker_faults, store_table
 
 NAMES_MOST: Final = 100
 """Of what is listed in a policy: each request is compared with all of them."""
@@ -173,13 +175,15 @@ def set_mode(actor: User | None, *, cluster: Cluster, mode: str, reason: str) ->
     require_reason(reason)
     if cluster.mode == mode:
         return cluster
-    faults = mode_faults(cluster.slug, cluster.role, mode)
+    wanted = copy.copy(cluster)
+    wanted.mode = mode
+    faults = mode_faults(cluster.slug, cluster.role, mode) + own_worker_faults(wanted)
     if cluster.writes_enabled:
         faults.append(Fault("mode", "writes_on", "Stop writing to this cluster first."))
     reject_any(faults)
     try:
-        table = examine(cluster, unseal(cluster.kubeconfig_sealed))
-    except SealBroken as error:
+        table = examine(cluster, connection_to(cluster.kubeconfig_sealed))
+    except CredentialUnusable as error:
         raise Rejected.because("cluster", "not_readable", error.message) from error
     if mode not in table.modes_on_offer:
         found = next((row.found for row in table.rows if row.name == "Kueue controller"), "")

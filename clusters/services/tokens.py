@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-import yaml
 from django.db.models import Q
 from django.utils import timezone
 
@@ -17,17 +16,18 @@ from budgets.models import User
 from budgets.services.audit import audit
 from budgets.services.guards import by_admin, require_admin
 from budgets.services.second_factor import broken_second_factors, reseal_second_factors
+from clusters.credentials import connection_to
 from clusters.errors import ClusterError, NotFound, Refusal, ServerFault, collected
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
-from clusters.kube.kubeconfig import choose
+from clusters.kube.kubeconfig import with_token
 from clusters.kube.shares import IN_TASKS
 from clusters.kube.transport import SMALL_ANSWER
 from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT
 from clusters.models import Cluster
 from clusters.reconcile.identity import require_same, uid_of
 from clusters.services.generations import raise_manager_generation
-from clusters.vault import SealBroken, is_readable, reseal, seal, unseal
+from clusters.vault import SealBroken, is_readable, reseal, seal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -174,11 +174,12 @@ def mint(worker: Cluster) -> datetime:
 
 def _new_token(worker: Cluster) -> tuple[bytes, datetime]:
     """A sealed kubeconfig with a new token, and its end; touches no database."""
-    own, share = unseal(worker.kubeconfig_sealed), IN_TASKS.of(worker.slug)
-    with KubeClient.from_kubeconfig(own, share=share) as client:
+    to, share = connection_to(worker.kubeconfig_sealed), IN_TASKS.of(worker.slug)
+    with KubeClient.from_connection(to, share=share) as client:
         require_same(worker.slug, worker.uid, uid_of(client))
         token, ends = _read_token(_request_token(client))
-    return seal(_with_token(own, token)), ends
+    # The same cluster, reached with a token instead of the portal's own credential.
+    return seal(with_token(to, token, name=worker.slug)), ends
 
 
 def _keep(worker: Cluster, sealed: bytes, ends: datetime) -> datetime:
@@ -226,10 +227,3 @@ def _request_token(client: KubeClient) -> dict[str, Any]:
         account = {"metadata": {"name": MULTIKUEUE_ACCOUNT, "namespace": KUEUE_NAMESPACE}}
         client.create(r.SERVICE_ACCOUNT, account)
         return client.create(r.SERVICE_ACCOUNT, body, options=options)
-
-
-def _with_token(kubeconfig: str, token: str) -> str:
-    """The same cluster, reached with a token instead of the portal's own credential."""
-    document: dict[str, Any] = yaml.safe_load(choose(kubeconfig))
-    document["users"][0]["user"] = {"token": token}
-    return yaml.safe_dump(document, sort_keys=False)

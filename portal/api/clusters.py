@@ -46,6 +46,7 @@ HIDDEN = method_decorator(sensitive_variables())
 
 MOST_TEXT = 200_000
 SERVING = Serving.values
+_REQUIRED = serializers.Field.default_error_messages["required"]
 
 
 cluster_field = partial(NamedField, visible_clusters, "slug", max_length=40)
@@ -118,12 +119,24 @@ class ClusterDetailSerializer(RecordSerializer[ClusterDetail]):
 
 
 class KubeconfigInput(Strict):
-    """A pasted kubeconfig and, where it has several contexts, which one."""
+    """A pasted kubeconfig and, where it has several contexts, which one; or ``own_account``."""
 
-    kubeconfig = serializers.CharField(max_length=MOST_TEXT, trim_whitespace=False, write_only=True)
+    kubeconfig = serializers.CharField(
+        max_length=MOST_TEXT, trim_whitespace=False, write_only=True, required=False
+    )
     context = serializers.CharField(  # type: ignore[assignment]  # as above
         max_length=200, required=False, allow_blank=True, default=""
     )
+    own_account = serializers.BooleanField(
+        default=False,
+        help_text="In place of a kubeconfig: it is the cluster that the portal runs in, which "
+        "signs in there by its own service account.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs["own_account"] and "kubeconfig" not in attrs:
+            raise serializers.ValidationError({"kubeconfig": _REQUIRED}, code="required")
+        return attrs
 
 
 class InspectInput(Strict):

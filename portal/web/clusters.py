@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -49,6 +50,18 @@ class KubeconfigForm(PortalForm):
         help_text="It is stored encrypted and never shown again. The old one is forgotten.",
     )
     context = forms.CharField(label="Context", required=False, max_length=200)
+    own_account = forms.BooleanField(
+        label="Forget it and use the portal's own service account, which needs no kubeconfig. This "
+        "works only for the cluster that the portal runs in",
+        required=False,
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if settings.PORTAL_OWN_CLUSTER_FOLDER:
+            self.fields["kubeconfig"].required = False
+        else:
+            del self.fields["own_account"]
 
 
 class FarewellForm(ReasonForm):
@@ -231,6 +244,7 @@ def cluster_change(request: HttpRequest, user: User, slug: str, change: str) -> 
         to=reverse("clusters") if is_farewell else reverse("cluster", args=[slug]),
         context=lambda: {
             "row": detail.row,
+            "detail": detail,
             "what": what,
             "change": change,
             "stake": seen.worker_at_stake(slug) if is_farewell else None,

@@ -237,8 +237,8 @@ def _cluster(today: seen.ClusterToday) -> Iterator[Need]:
     need = _Of(row.name, reverse("cluster", args=[row.slug]))
     if row.blocked_reason:
         yield need("trouble", "waits for a decision.", row.blocked_reason)
-    elif row.is_unreadable:
-        yield need("trouble", "cannot be reached: no key opens its credential.", row.message)
+    elif row.unreadable:
+        yield need("trouble", f"cannot be reached: {row.unreadable}.", row.message)
     elif not row.is_reachable:
         since = f" It last answered {ago(row.last_contact_at)}." if row.last_contact_at else ""
         words = "does not answer." if row.last_contact_at else "has not answered yet."

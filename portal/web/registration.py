@@ -1,5 +1,7 @@
 """Register a cluster in three steps: kubeconfig, context and mode, preflight table.
 
+The cluster that the portal runs in needs no kubeconfig: its first step is a button.
+
 Between the steps the kubeconfig travels only as a sealed token in the form: it is never sent
 back as text and never stored before somebody says which cluster it is.
 """
@@ -19,6 +21,7 @@ from django.views.decorators.cache import never_cache
 from budgets.errors import Rejected
 from budgets.models import User
 from clusters import services as enforcement
+from clusters.models import Cluster
 from portal.web.forms import PortalForm, SecretArea, YamlField, radio
 from portal.web.htmx import render
 from portal.web.pages import page
@@ -102,9 +105,20 @@ class PlaceForm(PortalForm):
 
     def __init__(self, *args: Any, contexts: list[Any], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.part("context").choices = [
-            (row.name, f"{row.name}: {row.server}, {row.user_kind}") for row in contexts
-        ]
+        if "context" in self.fields:
+            self.part("context").choices = [
+                (row.name, f"{row.name}: {row.server}, {row.user_kind}") for row in contexts
+            ]
+
+
+class OwnPlaceForm(PlaceForm):
+    """Step 2 for the cluster that the portal runs in: there is nothing to choose a context of."""
+
+    held = None  # type: ignore[assignment]  # as Django takes a field away
+    context = None  # type: ignore[assignment]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, contexts=[], **kwargs)
 
 
 @never_cache
@@ -113,13 +127,40 @@ def register(request: HttpRequest, user: User) -> HttpResponseBase:
     """Steps 1 and 2; step 3 is the preflight table of the new cluster."""
     if "held" in request.POST:
         return _second(request, user)
+    offer = enforcement.own_cluster_offer(user)
+    if "own" in request.POST:
+        return _own(request, user, offer)
     form = SourceForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
         answer = form.carry_out(lambda: _first(request, user, form))
         if answer is not None:
             return answer
-    context = {"form": form, "step": 1, "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER)}
+    context = {
+        "form": form,
+        "step": 1,
+        "has_folder": bool(settings.PORTAL_KUBECONFIG_FOLDER),
+        "own": offer,
+    }
     return render(request, TEMPLATE, context, status=form.status)
+
+
+def _own(request: HttpRequest, user: User, offer: enforcement.OwnOffer | None) -> HttpResponseBase:
+    """The cluster that the portal runs in: step 2, and registering it."""
+    if offer is None or offer.problem:
+        return redirect("register")
+    is_sent = "slug" in request.POST
+    place = OwnPlaceForm(
+        request.POST if is_sent else None, initial={"role": "single", "mode": "kueue"}
+    )
+    if is_sent and place.is_valid():
+        typed = {name: place.cleaned_data[name] for name in place.fields}
+        made = place.carry_out(
+            lambda: enforcement.register_cluster(user, own_account=True, **typed)
+        )
+        if made is not None:
+            return _registered(request, made)
+    context = {"form": place, "step": 2, "own": offer}
+    return render(request, TEMPLATE, context, status=place.status)
 
 
 def _first(request: HttpRequest, user: Any, form: SourceForm) -> HttpResponse:
@@ -155,6 +196,10 @@ def _second(request: HttpRequest, user: Any) -> HttpResponseBase:
         typed = {name: place.cleaned_data[name] for name in place.fields if name != "held"}
         made = place.carry_out(lambda: enforcement.register_cluster(user, kubeconfig=text, **typed))
         if made is not None:
-            messages.success(request, f"{made.name} is registered. Its preflight is below.")
-            return redirect(f"{reverse('cluster', args=[made.slug])}#preflight")
+            return _registered(request, made)
     return render(request, TEMPLATE, {"form": place, "step": 2}, status=422)
+
+
+def _registered(request: HttpRequest, made: Cluster) -> HttpResponse:
+    messages.success(request, f"{made.name} is registered. Its preflight is below.")
+    return redirect(f"{reverse('cluster', args=[made.slug])}#preflight")

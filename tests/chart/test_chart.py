@@ -24,7 +24,7 @@ from tests.golden import assert_golden
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
-SMALL, FULL = VALUES / "small.yaml", VALUES / "full.yaml"
+SMALL, FULL, OWN = (VALUES / f"{name}.yaml" for name in ("small", "full", "own"))
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 NGINX = re.compile(r"^  nginx\.conf: \|\n(?:    .*\n|\n)*", re.M)
 WORKLOADS = {"web", "tasks", "shifts", "beat", "migration"}
@@ -151,12 +151,12 @@ def container_of(documents: list[Document], component: str) -> Document:
 # Rendered
 
 
-@pytest.mark.parametrize("values", [SMALL, FULL], ids=lambda path: path.stem)
+@pytest.mark.parametrize("values", [SMALL, FULL, OWN], ids=lambda path: path.stem)
 def test_chart_passes_the_strict_lint(helm: Helm, values: Path) -> None:
     assert "0 chart(s) failed" in helm.lint(values)
 
 
-@pytest.mark.parametrize("values", [SMALL, FULL], ids=lambda path: path.stem)
+@pytest.mark.parametrize("values", [SMALL, FULL, OWN], ids=lambda path: path.stem)
 def test_chart_renders_as_it_was_read(helm: Helm, values: Path) -> None:
     text = helm.template(values)
     assert_golden(f"chart/{values.stem}.yaml", NGINX.sub("  nginx.conf: the product's\n", text))
@@ -173,6 +173,9 @@ def test_chart_renders_as_it_was_read(helm: Helm, values: Path) -> None:
         ("settings.PORTAL_SECRET_KEY=shown-to-everybody", "PORTAL_SECRET_KEY"),
         ("settings.DATABASE_URL=shown-to-everybody", "DATABASE_URL"),
         ("shifts.slots=many", "slots"),
+        ("ownCluster.mode=both", "mode"),
+        ("ownCluster.kinds={job}", "kinds"),
+        ("ownCluster.address=http://gpu.example.com", "address"),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(helm: Helm, values: str, want: str) -> None:
@@ -245,6 +248,34 @@ def test_rules_and_boards_are_the_products(helm: Helm) -> None:
     assert boards == {path.name: path.read_text() for path in (files / "boards").iterdir()}
 
 
+def test_token_of_the_cluster_is_in_the_containers_that_ask_clusters_and_in_no_other(
+    helm: Helm, full: list[Document]
+) -> None:
+    own = helm.documents(OWN)
+    assert set(pods_of(own)) == {*WORKLOADS, "registration"}
+    have = {
+        container["name"]
+        for pod in pods_of(own).values()
+        for container in pod["containers"]
+        if any(each["name"] == "own-account" for each in container.get("volumeMounts") or ())
+    }
+    assert have == {"web", "tasks", "shifts", "registration"}
+    for pod in pods_of(own).values():
+        assert pod["automountServiceAccountToken"] is False
+        given = any(volume["name"] == "own-account" for volume in pod["volumes"])
+        assert given is (pod["containers"][0]["name"] in have)
+    assert "serviceAccountToken" not in str(full), "nothing is given where it is not asked for"
+    assert "rbac.authorization.k8s.io" not in str(full)
+
+
+def test_job_that_registers_says_what_the_values_say(helm: Helm) -> None:
+    command = container_of(helm.documents(OWN), "registration")["command"]
+    want = ["--slug=home", "--name=Our own cluster", "--role=manager", "--mode=kueue"]
+    assert command == ["python", "manage.py", "register_own_cluster", *want]
+    quiet = helm.documents(OWN, "--set", "ownCluster.register=false")
+    assert set(pods_of(quiet)) == WORKLOADS
+
+
 # On a real API server
 
 
@@ -263,11 +294,15 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
     assert all(pod["spec"].get("nodeName") for pod in pods), "kube-scheduler found room for each"
     assert image_of(cluster, namespace) == "registry.example.com/gpu-budget-portal:0.1.0"
 
-    everything = ("-f", str(FULL), "--set", "metrics.rules=true,metrics.boards=true")
+    cluster.rest.ensure("/api/v1/namespaces", {"metadata": {"name": "kueue-system"}})
+    switched_on = "metrics.rules=true,metrics.boards=true,ownCluster.enabled=true"
+    everything = ("-f", str(FULL), "--set", switched_on)
     plain = ("--set", "nodeSelector=null,priorityClassName=,image.digest=,image.tag=0.2.0")
     upgraded = here.change("upgrade", namespace, *everything, *plain)
 
-    assert (upgraded["version"], migrations(upgraded)) == (2, ["Succeeded"])
+    assert (upgraded["version"], migrations(upgraded)) == (2, ["Succeeded"] * 2)
+    own_role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{namespace}-portal"
+    assert cluster.rest.exists(own_role), "and the cluster is registered, by the second Job"
     assert image_of(cluster, namespace) == "registry.example.com/gpu-budget-portal:0.2.0"
     for plural in MONITORING.values():
         path = f"/apis/monitoring.coreos.com/v1/namespaces/{namespace}/{plural}"
@@ -279,6 +314,7 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
 
     assert image_of(cluster, namespace) == "registry.example.com/gpu-budget-portal:0.1.0"
     assert cluster.rest.items(ingresses) == []
+    assert not cluster.rest.exists(own_role)
 
     here.run("uninstall", RELEASE, "-n", namespace, "--wait", "--timeout", "4m")
 
@@ -289,7 +325,7 @@ def test_release_is_installed_upgraded_rolled_back_and_removed(
 
 
 def migrations(release: Document) -> list[str]:
-    """How the Job before this revision ended."""
+    """How the Jobs before and after this revision ended."""
     return [hook["last_run"]["phase"] for hook in release["hooks"]]
 
 

@@ -33,7 +33,7 @@ def test_board_in_the_chart_is_current(name: str) -> None:
 def test_chart_carries_the_products_own_files_and_no_others() -> None:
     found = {path.name: path for path in (CHART / "files").rglob("*.*")}
     boards = {f"gpu-budget-portal-{name}.json" for name in BOARDS}
-    assert set(found) == {"alerts.yaml", "nginx.conf", *boards}
+    assert set(found) == {"alerts.yaml", "nginx.conf", "own-rights.yaml", *boards}
     assert found["alerts.yaml"].resolve() == ROOT / "docs" / "prometheus" / "alerts.yaml"
     assert found["nginx.conf"].resolve() == ROOT / "portal" / "nginx.conf"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun
 from clusters.vault import seal
 from portal.cluster_changes import CHANGES
 from portal.web.forms import PortalForm
+from tests.own_account import USER, OwnFolder
 from tests.web.conftest import Visitors
 
 ADDRESS = "/clusters/register/"
@@ -170,6 +172,44 @@ def test_registration_ends_at_the_preflight_table(visitors: Visitors, server: De
     secrets = [user["user"] for user in yaml.safe_load(server.kubeconfig)["users"]]
     for value in (value for user in secrets for value in user.values()):
         assert value not in text
+
+
+@override_settings(KUEUE_PROOF_SECONDS=0.2)
+@pytest.mark.embedded
+def test_this_cluster_is_registered_without_a_kubeconfig(
+    visitors: Visitors, server: DevServer, tmp_path: Path
+):
+    client = visitors["admin"]
+    assert "Register this cluster" not in visitors.text("admin", ADDRESS)
+    folder = OwnFolder(tmp_path)
+    folder.write(server.cluster.access.mint("gpu-portal", "portal", 600)[0])
+    with override_settings(
+        PORTAL_OWN_CLUSTER_FOLDER=str(tmp_path), PORTAL_OWN_CLUSTER_ADDRESS=server.url
+    ):
+        assert "Register this cluster" in visitors.text("admin", ADDRESS)
+        first = client.post(ADDRESS, {"own": "1"})
+        text = first.content.decode()
+        assert USER in text and 'name="held"' not in text and 'name="context"' not in text
+        values = {"own": "1", "slug": "home", "name": "Home", "role": "single", "mode": "portal"}
+        faulty = client.post(ADDRESS, {**values, "slug": "Not A Slug"})
+        assert faulty.status_code == 422 and "slug" in faulty.context["form"].errors
+        other = client.post(ADDRESS, {**values, "mode": "kueue"})
+        assert other.status_code == 422 and not Cluster.objects.exists()
+        done = client.post(ADDRESS, values)
+        assert done["Location"] == "/clusters/home/#preflight"
+        assert Cluster.objects.get().is_own
+        assert "Register this cluster" not in visitors.text("admin", ADDRESS)
+        assert client.post(ADDRESS, values)["Location"] == ADDRESS
+    assert visitors["owner"].post(ADDRESS, values).status_code == 403
+
+
+def test_this_cluster_is_not_offered_while_a_file_of_it_is_missing(
+    visitors: Visitors, tmp_path: Path
+):
+    with override_settings(PORTAL_OWN_CLUSTER_FOLDER=str(tmp_path)):
+        text = visitors.text("admin", ADDRESS)
+    assert f"{tmp_path}/token cannot be read" in text
+    assert "Register this cluster" not in text
 
 
 def test_cluster_page_shows_objects_and_drift_but_no_credential(visitors: Visitors, worker):

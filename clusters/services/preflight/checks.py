@@ -16,9 +16,11 @@ from budgets.errors import Fault
 from budgets.models import Operation, User
 from budgets.services.guards import require_admin
 from clusters.broker import send
+from clusters.credentials import connection_to
 from clusters.documents.kueue_versions import Release
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, CredentialUnusable
 from clusters.kube.client import KubeClient, Probe
+from clusters.kube.kubeconfig import Connection
 from clusters.kube.shares import IN_TASKS
 from clusters.manifests.rights import portal_rules
 from clusters.models import Cluster
@@ -30,7 +32,6 @@ from clusters.services import probes
 from clusters.services.health import confirmed
 from clusters.services.preflight import rows as shown
 from clusters.services.preflight.rows import FAULT
-from clusters.vault import SealBroken, unseal
 
 KIND = "preflight"
 TASK = "clusters.tasks.run_preflight"
@@ -69,20 +70,20 @@ class PreflightTable:
 
 def examine(
     cluster: Cluster,
-    kubeconfig: str,
+    connection: Connection,
     *,
     on_step: Callable[[int, str], None] = lambda done, step: None,
 ) -> PreflightTable:
-    """Look at everything that can be seen through a kubeconfig. Nothing is stored.
+    """Look at everything that can be seen with a credential. Nothing is stored.
 
     Args:
         cluster: As it is, or is to be, registered.
-        kubeconfig: Of it; it has passed inspection.
+        connection: To it; its kubeconfig has passed inspection.
         on_step: Told how far it is: steps done of :data:`STEPS`, and what comes now.
     """
     now = timezone.now()
     on_step(0, "reaching the cluster")
-    with KubeClient.from_kubeconfig(kubeconfig, share=IN_TASKS.of(cluster.slug)) as client:
+    with KubeClient.from_connection(connection, share=IN_TASKS.of(cluster.slug)) as client:
         try:
             probe = client.probe(timeout_s=5.0)
         except ClusterError as error:
@@ -112,11 +113,11 @@ def run_preflight(
             promises.advance_operation(operation_id, step=step, done=done, total=STEPS)
 
     try:
-        table = examine(cluster, unseal(cluster.kubeconfig_sealed), on_step=tell)
-    except SealBroken as error:
-        table = PreflightTable(
-            timezone.now(), (PreflightRow("Credential", FAULT, str(error), "Rotate it."),)
-        )
+        table = examine(cluster, connection_to(cluster.kubeconfig_sealed), on_step=tell)
+    except CredentialUnusable as error:
+        advice = "" if cluster.is_own else "Rotate it."
+        row = PreflightRow("Credential", FAULT, str(error), advice)
+        table = PreflightTable(timezone.now(), (row,))
     store_table(cluster, table)
     if operation_id is not None:
         faults = sum(row.state == FAULT for row in table.rows)
@@ -182,6 +183,23 @@ def mode_faults(slug: str, role: str, mode: str) -> list[Fault]:
             "dispatch to workers that run Kueue, too."
         )
     return [Fault("mode", "matrix", words)] if words else []
+
+
+def own_worker_faults(cluster: Cluster) -> list[Fault]:
+    """Why the portal's own cluster cannot be a worker of a Kueue; empty when it can, or is none.
+
+    The address that kubelet tells leads to this cluster only from within it: on the manager it
+    leads to the manager.
+    """
+    is_dispatched_by_kueue = cluster.is_worker and cluster.mode == Cluster.Mode.KUEUE
+    if not (cluster.is_own and is_dispatched_by_kueue) or settings.PORTAL_OWN_CLUSTER_ADDRESS:
+        return []
+    words = (
+        f"The manager's Kueue cannot reach this cluster at {cluster.server}, which leads there "
+        "only from within. Set PORTAL_OWN_CLUSTER_ADDRESS (ownCluster.address of the chart) to "
+        "the address of its API server for others, or give a kubeconfig that has it."
+    )
+    return [Fault("role", "own_address", words)]
 
 
 def _examined(
