@@ -106,7 +106,7 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             f"This {name} runs, so its queue and its Workload cannot be changed.",
         ),
         *_without_claims(wish, "object == null || !variables.claims"),
-        *_same_claims(wish, places_of(kind)),
+        *_same_claims(wish, kind),
         Guard(
             "object != null || !(variables.ran && variables.counts) || "
             "(request.?options.?propagationPolicy.orValue('') != 'Orphan' && "
@@ -293,11 +293,15 @@ def _without_claims(wish: PolicyWish, holds: str = "!variables.claims") -> list[
     return [] if wish.post.counts_claims else [Guard(holds, _CLAIMS)]
 
 
-def _same_claims(wish: PolicyWish, places: Sequence[PodSetsAt]) -> Iterator[Guard]:
-    """A claim of another template, or of more devices, would run with the quota of the first."""
-    if wish.post.counts_claims and places:
+def _same_claims(wish: PolicyWish, kind: JobKind) -> Iterator[Guard]:
+    """A claim of another template, or of more devices, would run with the quota of the first.
+
+    Of a Job the API server itself lets nobody change them.
+    """
+    if wish.post.counts_claims and isinstance(kind, Described) and kind.pod_sets_at:
         before, after = (
-            cel.claims_of(cel.pod_specs(places, of=f"{of}.spec")) for of in ("oldObject", "object")
+            cel.claims_of(cel.pod_specs(kind.pod_sets_at, of=f"{of}.spec"))
+            for of in ("oldObject", "object")
         )
         yield Guard(f"!({cel.IS_UPDATE}) || {before} == {after}", _SAME_CLAIMS)
 

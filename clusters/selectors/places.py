@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from django.conf import settings
 
@@ -147,7 +148,7 @@ def post_of(cluster: Cluster) -> Post:
         workers = tuple(known.values_list("slug", flat=True))
     dispatch, guard = _settings_of(cluster) if cluster.is_single else _manager_settings()
     is_beside = cluster.is_manager and cluster.mode == Cluster.Mode.KUEUE
-    configured = _configuration_of(cluster)
+    configured = configuration_or_defaults(cluster.kueue_configuration)
     return Post(
         is_manager=cluster.is_manager,
         is_portal_mode=cluster.mode == Cluster.Mode.PORTAL,
@@ -193,10 +194,10 @@ def _settings_of(cluster: Cluster) -> tuple[DispatchSettings, str]:
         return DispatchSettings(), cluster.guard  # what cannot be read is told where it is stored
 
 
-def _configuration_of(cluster: Cluster) -> Configuration:
+def configuration_or_defaults(document: Mapping[str, Any] | None) -> Configuration:
     """As it is stored; the defaults where that cannot be read, which is told where it is stored."""
     try:
-        return Configuration.from_document(cluster.kueue_configuration)
+        return Configuration.from_document(document)
     except (ValueError, TypeError, AttributeError, KeyError):
         return Configuration()
 

@@ -263,4 +263,7 @@ def test_who_claims_devices_asks_for_them_where_claims_count(name: str) -> None:
         for kind in (jobs, pods):
             assert (not_counted in " ".join(said[kind])) is not post.counts_claims
             assert ("resourceClaims" in asks[kind]) is post.counts_claims
-        assert (cannot_change in " ".join(said[jobs])) is post.counts_claims
+        # Of a Job no API server lets anybody change them.
+        assert cannot_change not in " ".join(said[jobs])
+        told = " ".join(said["gpu-budget-test-pytorchjobs"])
+        assert (cannot_change in told) is post.counts_claims

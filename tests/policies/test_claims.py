@@ -1,8 +1,8 @@
-"""Who claims devices where they count: the policies on a real API server, asked without storing."""
+"""Who claims devices where they count: the policies on a real API server."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -11,83 +11,79 @@ from clusters.manifests.policies import policy_documents
 from clusters.manifests.rbac import Post
 from clusters.manifests.wish import PolicyWish
 from tests.controlplane.control_plane import ControlPlane
-from tests.controlplane.rest import ApiError
+from tests.controlplane.fixtures import require_parts
+from tests.controlplane.rest import ApiError, Rest
+from tests.policies import objects as o
 from tests.policies.ground import apply_policies
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
 
-JOBS = "/apis/batch/v1/namespaces/{}/jobs"
-PODS = "/api/v1/namespaces/{}/pods"
-Document = dict[str, Any]
+NAMESPACE = "claiming"
+CRDS = {"jobsets.jobset.x-k8s.io", "pytorchjobs.kubeflow.org"}
+WAITS = "asks for GPUs, so it waits for its quota"
+WITH_LISTS, WITH_MAPS = "JobSet", "PyTorchJob"
 
 
-def claiming(template: str = "two", **spec: Any) -> Document:
-    """A Job whose pod claims devices, and asks for none by a name."""
-    pod = {
-        "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "none"}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "labels": {labels.QUEUE: "default"}},
-        "spec": {"suspend": True, "template": {"spec": pod}, **spec},
-    }
+def claiming(kind: str, template: str = "two", *, suspended: bool = True) -> o.Document:
+    """A job whose pods claim devices, and ask for none by a name."""
+    made = o.job(kind, "train", suspended=suspended, queue="default", device="")
+    for spec in o.pod_specs(made):
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return made
 
 
-def pod_of(job: Document) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "stray"},
-        "spec": job["spec"]["template"]["spec"],
-    }
+def refusal(ask: Callable[[], object]) -> str:
+    """Why something is refused; empty when it is not."""
+    try:
+        ask()
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def place(kind: str) -> str:
+    return o.KINDS[kind].resource.path(namespace=NAMESPACE)
+
+
+@pytest.fixture
+def tenant(own_cluster: ControlPlane, is_portal_mode: bool) -> Rest:
+    """Who has every right on a cluster of its own where devices of claims count."""
+    require_parts(("jobset", "kuberay"))
+    for crd in o.crds():
+        if crd["metadata"]["name"] in CRDS:
+            own_cluster.rest.ensure("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    post = Post(False, is_portal_mode, "claims", is_single=True, counts_claims=True)
+    marks = {"name": NAMESPACE, "labels": {labels.INSTALLATION: "claims"}}
+    own_cluster.rest.ensure("/api/v1/namespaces", {"kind": "Namespace", "metadata": marks})
+    apply_policies(own_cluster, policy_documents(PolicyWish(post)))
+    return own_cluster.rest
 
 
 @pytest.mark.parametrize("is_portal_mode", [True, False], ids=["portal", "kueue"])
 def test_claims_wait_for_quota_where_they_count_and_stay_what_they_are(
-    bare_cluster: ControlPlane, is_portal_mode: bool
+    tenant: Rest, is_portal_mode: bool
 ) -> None:
     """As GPUs by name do: suspended, in a queue, and of the template that was counted."""
-    name = f"claims-{'portal' if is_portal_mode else 'kueue'}"
-    post = Post(False, is_portal_mode, name, is_single=True, counts_claims=True)
-    place = {"metadata": {"name": name, "labels": {labels.INSTALLATION: name}}}
-    bare_cluster.rest.ensure("/api/v1/namespaces", {"kind": "Namespace", **place})
-    apply_policies(bare_cluster, policy_documents(PolicyWish(post)))
-    tenant = bare_cluster.rest_as("alice")
+    stray = o.pod("stray", "", resourceClaims=[{"name": "g", "resourceClaimTemplateName": "two"}])
 
-    def made(path: str, document: Document, *, stored: bool = False) -> tuple[Document, str]:
-        """What it becomes, and why it is refused."""
-        try:
-            place = path.format(name) + ("" if stored else "?dryRun=All")
-            return tenant.create(place, document), ""
-        except ApiError as error:
-            return {}, str(error)
+    def stray_refusal() -> str:
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+        return refusal(lambda: tenant.create(pods, stray))
 
-    def changed(document: Document) -> str:
-        try:
-            tenant.merge(f"{JOBS.format(name)}/train?dryRun=All", document)
-        except ApiError as error:
-            return str(error)
-        return ""
+    eventually(lambda: "Pods with GPUs run as part of a Job" in stray_refusal(), why=stray_refusal)
+    for kind in (WITH_LISTS, WITH_MAPS):
 
-    def stray() -> str:
-        return made(PODS, pod_of(claiming()))[1]
+        def at_once(kind: str = kind) -> str:
+            made = claiming(kind, suspended=False)
+            return refusal(lambda: tenant.create(f"{place(kind)}?dryRun=All", made))
 
-    try:
-        eventually(lambda: "Pods with GPUs run as part of a Job" in stray(), why=stray)
-        without_queue = claiming()
-        del without_queue["metadata"]["labels"]
-        for document in (claiming(suspend=False), without_queue):
-            found, why = made(JOBS, document)
-            # Where the portal decides it is put right, and refused elsewhere.
-            is_right = bool(found) and found["spec"]["suspend"]
-            assert is_right if is_portal_mode else "so it waits for its quota" in why, (found, why)
-        assert made(JOBS, claiming(), stored=True)[1] == ""
-        spec = {"template": claiming("nine")["spec"]["template"]}
-        assert "they cannot be changed: submit another job" in changed({"spec": spec})
-        assert changed({"metadata": {"annotations": {"note": "mine"}}}) == ""
-    finally:
-        tenant.close()
+        # Each policy is in force in its own time.
+        eventually(lambda asked=at_once: WAITS in asked(), why=at_once)
+        made = claiming(kind)
+        tenant.create(place(kind), made)
+        address = f"{place(kind)}/train"
+        other = {"spec": claiming(kind, "nine")["spec"]}
+        said = refusal(lambda at=address, change=other: tenant.merge(at, change))
+        assert "they cannot be changed: submit another job" in said
+        tenant.merge(address, {"metadata": {"annotations": {"note": "mine"}}})

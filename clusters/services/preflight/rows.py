@@ -17,7 +17,7 @@ from clusters.documents.kueue_versions import (
 from clusters.errors import ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Probe
-from clusters.kueue.configuration import Configuration, not_followed, parse_duration
+from clusters.kueue.configuration import not_followed, parse_duration
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.manifests.policies import policy_names
 from clusters.manifests.rbac import Rule, questions
@@ -25,7 +25,7 @@ from clusters.models import Cluster, NominationWay
 from clusters.reconcile.external.probing import probe
 from clusters.reconcile.external.ways import Way
 from clusters.selectors.cluster_detail import PreflightRow
-from clusters.selectors.places import policy_wish
+from clusters.selectors.places import configuration_or_defaults, policy_wish
 from clusters.services import probes
 
 OK, WARN, FAULT = "ok", "warn", "fault"
@@ -231,10 +231,7 @@ def device_rows(
 
     Nothing where they do not count, and for a Configuration that cannot be read.
     """
-    try:
-        if not Configuration.from_document(configuration).counts_claims:
-            return
-    except ValueError:
+    if not configuration_or_defaults(configuration).counts_claims:
         return
     if probes.serves(client, r.RESOURCE_CLAIM_TEMPLATE):
         yield PreflightRow(
