@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from budgets import services as promises
 from clusters.manifests.rbac import questions
 from clusters.manifests.rights import multikueue_rules, portal_rules
 from clusters.models import Cluster, ShiftRun
@@ -140,6 +141,7 @@ def test_portal_registers_its_own_cluster_and_works_there_while_its_token_is_ren
     settings,
 ) -> None:
     fleet = small_fleet()
+    promises.retire_capacity(None, cluster="gpu-west", reason="There is one cluster.")
     settings.PORTAL_INSTALLATION, settings.KUEUE_PROOF_SECONDS = "lab", 0.5
     install(helm, purpose="single", mode="portal", **NOTHING_MORE)
     authority = own_cluster.authority.pair.certificate.read_text()
