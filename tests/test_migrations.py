@@ -18,6 +18,29 @@ def test_models_and_migrations_agree():
     call_command("makemigrations", *APPS, check=True, dry_run=True, verbosity=0)
 
 
+@pytest.mark.django_db
+def test_index_by_time_is_small_on_postgres_and_ordinary_elsewhere():
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT indexdef FROM pg_indexes WHERE indexname = 'workload_usage_by_time'"
+            )
+            (found,) = cursor.fetchone()
+            want = "USING brin (hour) WITH (autosummarize='on', pages_per_range='32')"
+            assert found.endswith(want)
+            return
+        constraints = connection.introspection.get_constraints(cursor, "budgets_workloadusage")
+    assert constraints["workload_usage_by_time"]["columns"] == ["hour"]
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+def test_pages_of_open_hours_have_room_to_be_written_again():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = 'budgets_workloadusage'")
+        assert cursor.fetchone() == (["fillfactor=90"],)
+
+
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 def test_migrations_are_reversible():

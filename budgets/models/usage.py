@@ -8,6 +8,7 @@ from django.db.models import F, Q
 from budgets import intervals
 from budgets.models.base import Row, optional
 from budgets.models.fleet import Account, Flavor, Workspace
+from budgets.models.indexes import TimeIndex
 
 
 def of_row(table: type[Row], *, related_name: str = "+") -> models.ForeignKey[Row, Row]:
@@ -224,7 +225,16 @@ class WorkloadUsage(HeldAmounts):
                 name="workload_usage_natural_key",
             )
         ]
-        indexes = [models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour")]
+        indexes = [
+            models.Index(fields=["workspace", "hour"], name="workload_usage_by_hour"),
+            # The meter reads whole hours of everybody, every ten seconds.
+            TimeIndex(
+                fields=["hour"],
+                name="workload_usage_by_time",
+                autosummarize=True,
+                pages_per_range=32,
+            ),
+        ]
 
 
 class UsageLabel(models.Model):
