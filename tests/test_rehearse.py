@@ -247,7 +247,7 @@ def test_a_trouble_counts_once_it_stands(monkeypatch: pytest.MonkeyPatch) -> Non
     """One that goes away in between begins anew; others do not hide it."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    standing = reasons.Standing()
+    standing = reasons.TroubleClock()
     assert standing.first({"a": "a fails", "b": "b fails"}) == ""
     now += reasons.STANDS_S - 1
     assert standing.first({"b": "b fails"}) == ""

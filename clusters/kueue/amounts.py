@@ -1,7 +1,9 @@
 """Whole amounts of resources, and the unlimited one.
 
-Every amount is an ``int``: thousandths for ``cpu``, whole units for everything else. One value,
-``UNLIMITED``, stands for "no bound" and absorbs additions. No floats, no I/O.
+An :class:`Amount` counts thousandths for ``cpu``, whole units for everything else. One value,
+``UNLIMITED``, stands for "no bound" and absorbs additions, so amounts are added and subtracted by
+the functions of this module alone: a bare ``+`` or a bare number where an amount is due is a fault
+of types. While the program runs an amount is an ``int``, for speed. No floats, no I/O.
 
 Source: Kueue pkg/resources/amount.go, requests.go, v0.19.2.
 """
@@ -11,9 +13,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import ROUND_UP, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-UNLIMITED: Final = 2**63 - 1
+if TYPE_CHECKING:
+
+    class Amount:
+        """So much of a resource; amounts are compared, and know no arithmetic of their own."""
+
+        def __lt__(self, other: Amount) -> bool: ...
+        def __le__(self, other: Amount) -> bool: ...
+        def __gt__(self, other: Amount) -> bool: ...
+        def __ge__(self, other: Amount) -> bool: ...
+        def __bool__(self) -> bool: ...
+
+else:
+    Amount = int
+
+_LARGEST: Final = 2**63 - 1
 _LOWEST: Final = -(2**63)
 # Characters of a quantity, and digits before its point; whoever wrote more meant something else.
 _LONGEST: Final = 1000
@@ -38,36 +54,56 @@ class FlavorResource(NamedTuple):
     resource: str
 
 
-Requests: TypeAlias = Mapping[str, int]
-Usage: TypeAlias = Mapping[FlavorResource, int]
+Requests: TypeAlias = Mapping[str, Amount]
+Usage: TypeAlias = Mapping[FlavorResource, Amount]
 _Key = TypeVar("_Key")
 
 
-def add(amount: int, other: int) -> int:
+def amount_of(number: int) -> Amount:
+    """A number as an amount, cut at the largest and the lowest."""
+    return min(_LARGEST, max(_LOWEST, number))  # type: ignore[return-value]
+
+
+def whole(amount: Amount) -> int:
+    """An amount as a number, for shares, sums of what cannot be unlimited, and documents."""
+    return amount  # type: ignore[return-value]
+
+
+def wholes(amounts: Mapping[_Key, Amount]) -> Mapping[_Key, int]:
+    """Amounts as numbers, all of them."""
+    return amounts  # type: ignore[return-value]
+
+
+ZERO: Final = amount_of(0)
+UNLIMITED: Final = amount_of(_LARGEST)
+
+
+def add(amount: Amount, other: Amount) -> Amount:
     """Sum that stays unlimited once it is, and never leaves the range of 64 bits."""
     if amount == UNLIMITED or other == UNLIMITED:
         return UNLIMITED
-    total = amount + other
-    return total if _LOWEST <= total <= UNLIMITED else _cut(total)
+    total: int = amount + other  # type: ignore[operator]
+    return total if _LOWEST <= total <= _LARGEST else amount_of(total)  # type: ignore[return-value]
 
 
-def subtract(amount: int, other: int) -> int:
+def subtract(amount: Amount, other: Amount) -> Amount:
     """Difference with the same bounds; unlimited minus unlimited is 0."""
     if other == UNLIMITED:
-        return 0 if amount == UNLIMITED else _LOWEST
+        return ZERO if amount == UNLIMITED else amount_of(_LOWEST)
     if amount == UNLIMITED:
         return UNLIMITED
-    rest = amount - other
-    return rest if _LOWEST <= rest <= UNLIMITED else _cut(rest)
+    rest: int = amount - other  # type: ignore[operator]
+    return rest if _LOWEST <= rest <= _LARGEST else amount_of(rest)  # type: ignore[return-value]
 
 
-def multiply(amount: int, count: int) -> int:
+def multiply(amount: Amount, count: int) -> Amount:
     """Product, cut at the largest amount."""
-    return _cut(amount * count)
+    return amount_of(whole(amount) * count)
 
 
-def _cut(amount: int) -> int:
-    return min(UNLIMITED, max(_LOWEST, amount))
+def split(amount: Amount, parts: int) -> Amount:
+    """What each of so many equal parts has, rounded down; ``parts`` is at least 1."""
+    return amount_of(whole(amount) // parts)
 
 
 @lru_cache(maxsize=4096)
@@ -94,7 +130,7 @@ def parse_decimal(text: str) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def parse_amount(text: str, resource: str) -> int:
+def parse_amount(text: str, resource: str) -> Amount:
     """Amount of a resource in a quantity, finer fractions rounded away from zero.
 
     Returns:
@@ -106,23 +142,33 @@ def parse_amount(text: str, resource: str) -> int:
     """
     value = parse_decimal(text)
     scaled = value * 1000 if resource == _CPU else value
-    return min(UNLIMITED, int(scaled.to_integral_value(rounding=ROUND_UP)))
+    return amount_of(int(scaled.to_integral_value(rounding=ROUND_UP)))
+
+
+def count_of(text: str, resource: str) -> int:
+    """An amount in a quantity as a number, as :func:`parse_amount` reads it.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    return whole(parse_amount(text, resource))
 
 
 @lru_cache(maxsize=4096)
-def format_amount(amount: int, resource: str) -> str:
+def format_amount(amount: Amount, resource: str) -> str:
     """Canonical quantity text of an amount, as Kubernetes prints it.
 
     ``cpu`` in thousandths, memory-like resources with binary suffixes from 1024 on, others decimal.
     """
+    number = whole(amount)
     if resource == _CPU:
-        if amount % 1000:
-            return f"{amount}m"
-        return with_suffix(amount // 1000, 1000, DECIMAL_STEPS)
+        if number % 1000:
+            return f"{number}m"
+        return with_suffix(number // 1000, 1000, DECIMAL_STEPS)
     binary = resource in _BINARY_RESOURCES or resource.startswith("hugepages-")
-    if binary and abs(amount) >= 1024:
-        return with_suffix(amount, 1024, _BINARY_STEPS)
-    return with_suffix(amount, 1000, DECIMAL_STEPS)
+    if binary and abs(number) >= 1024:
+        return with_suffix(number, 1024, _BINARY_STEPS)
+    return with_suffix(number, 1000, DECIMAL_STEPS)
 
 
 def with_suffix(amount: int, base: int, steps: tuple[str, ...]) -> str:
@@ -143,7 +189,7 @@ def visiting_rank(resource: str) -> int:
     return value
 
 
-def add_usage(total: dict[_Key, int], extra: Mapping[_Key, int]) -> None:
+def add_usage(total: dict[_Key, Amount], extra: Mapping[_Key, Amount]) -> None:
     """Add ``extra`` to ``total`` in place."""
     for key, amount in extra.items():
-        total[key] = add(total.get(key, 0), amount)
+        total[key] = add(total.get(key, ZERO), amount)

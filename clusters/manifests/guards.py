@@ -40,12 +40,12 @@ _CLAIMS: Final = (
     "Devices of a resource claim are not counted against a budget. Ask for GPUs by their name in "
     "resources.limits."
 )
-
-
 _SAME_CLAIMS: Final = (
     "Devices are counted by the claims that a job is submitted with, so they cannot be changed: "
     "submit another job."
 )
+_IS_NEW: Final = "object != null && oldObject == null"
+_RUNS: Final = "object != null && variables.ran && !variables.waits && variables.counts"
 _SAME_RUNNER: Final = (
     "The managedBy of a job says which controller runs it. It is set when the job is created, and "
     "cannot be changed afterwards."
@@ -81,12 +81,11 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
         f"{cel.label(labels.QUEUE, of='oldObject')} != '')",
         "trusted": f"{cel.by((*wish.starters, wish.multikueue_user))}",
     }
-    running = "object != null && variables.ran && !variables.waits && variables.counts"
-    is_new = "object != null && oldObject == null"
     suspend = suspend_path(kind)
     guards = [
+        *_not_here(wish, kind),
         Guard(
-            f"!({is_new} && variables.counts) || (variables.waits && variables.queued) || "
+            f"!({_IS_NEW} && variables.counts) || (variables.waits && variables.queued) || "
             f"({is_child(wish)})",
             f"This {name} asks for GPUs, so it waits for its quota: create it with spec.{suspend}: "
             f"true and the label {labels.QUEUE}, and it is started when the budget has room.",
@@ -97,12 +96,12 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             f"This {name} waits for its quota; it is started when the budget has room.",
         ),
         Guard(
-            f"!({running}) || variables.trusted || ({_same_pods(kind)})",
+            f"!({_RUNS}) || variables.trusted || ({_same_pods(kind)})",
             f"This {name} runs with the quota of its pods, so they cannot be changed: suspend it "
             "first, or submit another.",
         ),
         Guard(
-            f"!({running}) || variables.trusted || ({_same(labels.QUEUE, labels.PREBUILT)} && "
+            f"!({_RUNS}) || variables.trusted || ({_same(labels.QUEUE, labels.PREBUILT)} && "
             f"{_same(labels.PREBUILT, what=cel.annotation)})",
             f"This {name} runs, so its queue and its Workload cannot be changed.",
         ),
@@ -115,42 +114,52 @@ def queued_kind(wish: PolicyWish, kind: JobKind) -> Guarded:
             f"Pods of this {name} would go on without its quota: delete it with its pods.",
         ),
         priority_rule(),
+        *_same_runner(wish, kind),
+        *_added_pods(wish, kind),
+        *(job_rules(kind) if wish.post.is_portal_mode else ()),
     ]
-    if kind.managed_by:
-        # A controller that is told to look away leaves pods as they are, suspended or not.
-        runner, before = (
-            cel.field(f"{of}.spec", kind.managed_by) for of in ("object", "oldObject")
-        )
-        counted = f"(variables.asks || {cel.label(labels.QUEUE, of='oldObject')} != '')"
-        holds = f"variables.trusted || {runner}.orValue('') == {before}.orValue('')"
-        if wish.post.is_manager:  # Kueue's webhook takes over there what still waits
-            taken = f"{before}.orValue('') == '' && {runner}.orValue('') == '{labels.MULTIKUEUE}'"
-            holds += f" || (variables.waited && variables.waits && {taken})"
-        guards.append(Guard(f"!({cel.IS_UPDATE} && {counted}) || {holds}", _SAME_RUNNER))
-    if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
-        words = f"This cluster queues no {name} with GPUs. Submit a RayCluster or a RayJob instead."
-        guards.insert(0, Guard(f"!({is_new} && variables.asks)", words))
-    if isinstance(kind, Described) and kind.added:
-        holds = f"object == null || !{_asks(wish, cel.containers(kind.added, of='object.spec'))}"
-        guards.append(
-            Guard(holds, f"What the controller of a {name} adds to its pods cannot ask for GPUs.")
-        )
+    return Guarded([Served.of(resource)], guards, variables, operations=ALL)
+
+
+def _not_here(wish: PolicyWish, kind: JobKind) -> Iterator[Guard]:
+    """What a cluster takes none of, whatever it asks for; told before all else."""
+    resource, name = kind.resource, kind.resource.kind
+    if not wish.takes_jobs:
+        had = f"oldObject != null && {cel.label(labels.QUEUE, of='oldObject')} != ''"
+        comes = f"object != null && ({_IS_NEW} && variables.counts || variables.queued && !({had}))"
+        holds = f"!({comes}) || {cel.by((wish.multikueue_user,))} || ({is_child(wish)})"
+        yield Guard(holds, _RUNS_THERE)
     if (wish.post.is_single or wish.post.has_own_queue) and kind.managed_by:
         manager = cel.field("object.spec", kind.managed_by)
         left = f"{manager}.orValue('') == '{labels.MULTIKUEUE}'"
         if not wish.post.is_single:
             left += f" && {cel.label(labels.QUEUE)} != '{FLEET_QUEUE}'"
-        holds = f"!({is_new} && variables.counts && {left})"
         words = _LEFT_ALONE if wish.post.is_single else _OWN_QUEUE
-        guards.insert(0, Guard(holds, words.format(kind.managed_by)))
-    if not wish.takes_jobs:
-        had = f"oldObject != null && {cel.label(labels.QUEUE, of='oldObject')} != ''"
-        comes = f"object != null && ({is_new} && variables.counts || variables.queued && !({had}))"
-        holds = f"!({comes}) || {cel.by((wish.multikueue_user,))} || ({is_child(wish)})"
-        guards.insert(0, Guard(holds, _RUNS_THERE))
-    if wish.post.is_portal_mode:
-        guards += job_rules(kind)
-    return Guarded([Served.of(resource)], guards, variables, operations=ALL)
+        holds = f"!({_IS_NEW} && variables.counts && {left})"
+        yield Guard(holds, words.format(kind.managed_by))
+    if wish.post.is_portal_mode and (resource.group, name) not in KINDS:
+        words = f"This cluster queues no {name} with GPUs. Submit a RayCluster or a RayJob instead."
+        yield Guard(f"!({_IS_NEW} && variables.asks)", words)
+
+
+def _same_runner(wish: PolicyWish, kind: JobKind) -> Iterator[Guard]:
+    """A controller that is told to look away leaves pods as they are, suspended or not."""
+    if not kind.managed_by:
+        return
+    runner, before = (cel.field(f"{of}.spec", kind.managed_by) for of in ("object", "oldObject"))
+    counted = f"(variables.asks || {cel.label(labels.QUEUE, of='oldObject')} != '')"
+    holds = f"variables.trusted || {runner}.orValue('') == {before}.orValue('')"
+    if wish.post.is_manager:  # Kueue's webhook takes over there what still waits
+        taken = f"{before}.orValue('') == '' && {runner}.orValue('') == '{labels.MULTIKUEUE}'"
+        holds += f" || (variables.waited && variables.waits && {taken})"
+    yield Guard(f"!({cel.IS_UPDATE} && {counted}) || {holds}", _SAME_RUNNER)
+
+
+def _added_pods(wish: PolicyWish, kind: JobKind) -> Iterator[Guard]:
+    if isinstance(kind, Described) and kind.added:
+        holds = f"object == null || !{_asks(wish, cel.containers(kind.added, of='object.spec'))}"
+        words = f"What the controller of a {kind.resource.kind} adds to its pods cannot ask for "
+        yield Guard(holds, words + "GPUs.")
 
 
 def pods(wish: PolicyWish) -> Guarded:

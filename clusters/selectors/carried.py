@@ -52,7 +52,7 @@ class Carrier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterPlaces:
     """A cluster as documents are made for it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Standing:
         return render(_joined(here, dispatched, self.own), site=self.site, dispatched=dispatched)
 
 
-def standing_of(cluster: Carrier, *, workers: Collection[str], homes: Homes) -> Standing:
+def standing_of(cluster: Carrier, *, workers: Collection[str], homes: Homes) -> ClusterPlaces:
     """How an active cluster stands. One query; two for a manager with a queue of its own.
 
     Args:
@@ -95,11 +95,11 @@ def standing_of(cluster: Carrier, *, workers: Collection[str], homes: Homes) -> 
     )
     site = replace(site, has_fleet_queue=bool(homes.own_manager) and not cluster.is_single)
     if not (cluster.is_manager and cluster.own_queue):
-        return Standing(site, place)
+        return ClusterPlaces(site, place)
     alone = place_of(cluster.slug, is_manager=False, is_single=True)
     if cluster.own_queue == Cluster.OwnQueue.HELD:
         alone = replace(alone, stop_policy=strongest_stop(alone.stop_policy, StopPolicy.HOLD))
-    return Standing(site, place, alone, homes.standing_on(cluster.slug))
+    return ClusterPlaces(site, place, alone, homes.standing_on(cluster.slug))
 
 
 def _joined(alone: QuotaPlan, dispatched: QuotaPlan, own: frozenset[str]) -> QuotaPlan:

@@ -14,7 +14,7 @@ from budgets.selectors import promises_in_force, roles_of
 from clusters.manifests.diff import FieldChange, changes
 from clusters.manifests.names import Document, Key, key_of
 from clusters.models import Cluster
-from clusters.selectors.carried import Standing, standing_of
+from clusters.selectors.carried import ClusterPlaces, standing_of
 from clusters.selectors.places import homes_of
 
 _NUMBERS = {
@@ -126,7 +126,7 @@ def preview_role(cluster: Cluster, changed: Cluster) -> list[ClusterChanges]:
     ]
 
 
-def _standings(clusters: Sequence[Cluster]) -> Iterator[tuple[str, Standing]]:
+def _standings(clusters: Sequence[Cluster]) -> Iterator[tuple[str, ClusterPlaces]]:
     """Slug of each active cluster and how it stands; queries as of :func:`standing_of`."""
     workers, homes = [row.slug for row in clusters if row.is_worker], homes_of(clusters)
     for row in clusters:

@@ -60,7 +60,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FlavorDomains:
     """The nodes of one flavor on one cluster, by a topology.
 
     Attributes:
@@ -118,7 +118,7 @@ def labels_seen(nodes: Iterable[Node]) -> list[LabelSeen]:
     return sorted(found, key=lambda each: (each.values, -each.nodes, each.key))
 
 
-def standings(levels: Sequence[str], nodes: Iterable[Node]) -> list[Standing]:
+def standings(levels: Sequence[str], nodes: Iterable[Node]) -> list[FlavorDomains]:
     """Nodes of one flavor by a topology, cluster by cluster. O(nodes × levels)."""
     by_cluster: dict[str, list[Node]] = defaultdict(list)
     for node in nodes:
@@ -194,7 +194,7 @@ def largest_in_one(levels: Sequence[str], nodes: Iterable[Node]) -> list[tuple[s
     return [(level_word(level), gpus) for level, gpus in reversed(most.items())]
 
 
-def _standing(cluster: str, levels: tuple[str, ...], nodes: Sequence[Node]) -> Standing:
+def _standing(cluster: str, levels: tuple[str, ...], nodes: Sequence[Node]) -> FlavorDomains:
     domains: tuple[dict[Path, Domain], ...] = tuple({} for _ in levels)
     outside: list[str] = []
     lacking: dict[str, list[str]] = defaultdict(list)
@@ -215,7 +215,7 @@ def _standing(cluster: str, levels: tuple[str, ...], nodes: Sequence[Node]) -> S
         *(_missing(level, lacking[level], len(nodes)) for level in levels if level in lacking),
         *_crossing(levels, domains),
     ]
-    return Standing(cluster, levels, domains, tuple(outside), tuple(findings[:MOST_FINDINGS]))
+    return FlavorDomains(cluster, levels, domains, tuple(outside), tuple(findings[:MOST_FINDINGS]))
 
 
 def _missing(level: str, names: Sequence[str], of: int) -> Finding:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from budgets.models import Account, User, Workspace
 from budgets.plan import POOL_PREFIX
-from clusters.kueue.amounts import UNLIMITED
+from clusters.kueue.amounts import UNLIMITED, whole
 from clusters.kueue.configuration import Configuration
 from clusters.models import Cluster, QueueShare
 from clusters.selectors.explained import ENGINE_ROLES
@@ -170,7 +170,7 @@ def _standing(row: QueueShare) -> Standing:
         resource=row.resource,
         borrowed=row.borrowed if row.resource else 0,
         lendable=row.lendable,
-        share=None if row.share >= UNLIMITED else row.share,
+        share=None if row.share >= whole(UNLIMITED) else row.share,
     )
 
 

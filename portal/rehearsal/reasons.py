@@ -34,7 +34,7 @@ _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN)
 _NOTHING = "No object says why. PORTAL_LOG_LEVEL=INFO shows what each shift does."
 
 
-class Standing:
+class TroubleClock:
     """Tells troubles that stand from those that a retry heals. One thread asks."""
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ class Rehearsal:
         self._stop = threading.Event()
         self._shifts: list[threading.Thread] = []
         self._configs: dict[str, str] = {}
-        self._standing = reasons.Standing()
+        self._standing = reasons.TroubleClock()
         self._outcomes: dict[tuple[str, str], str] = {}
         self._made_job = False
         self.suffix = secrets.token_hex(3)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 
 from budgets.units import currency_digits, gpu_hours
 
 
+# A page of use says some two thousand amounts, many of them several times.
+@lru_cache(maxsize=8192)
 def hours_text(seconds: int) -> str:
     """GPU-seconds as GPU-hours with one decimal: 5400 → ``1.5``.
 

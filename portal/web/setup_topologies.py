@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -9,9 +10,10 @@ from django.urls import reverse
 
 from budgets import selectors
 from budgets import services as promises
-from budgets.models import User
+from budgets.models import Flavor, Topology, User
 from clusters import selectors as seen
 from clusters.documents.labels import HOSTNAME
+from clusters.selectors import racks
 from portal.web import setup_forms
 from portal.web.setup_pages import Row, Section, item_page, item_row, list_page, setup_page
 from portal.web.tags import gpus, named
@@ -61,15 +63,30 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
     found = selectors.visible_topologies(user).get(slug=slug)
     flavors = {row.slug: row for row in selectors.visible_flavors(user)}
     nodes = seen.nodes_of(flavors)
-    free = {key: (row.name, row) for key, row in flavors.items() if row.topology_id is None}
     standings = [
         (flavors[key], standing)
         for key, rows in sorted(nodes.items())
         for standing in seen.standings(found.levels, rows)
     ]
+    return item_page(
+        request,
+        found,
+        what="topology",
+        headline=f"Topology {slug}",
+        sections=[*_labels(found, standings), _flavors(user, found, flavors)],
+        above=("Topologies", "setup_topologies"),
+        farewell="It is removed from the clusters. No flavor may have it.",
+        archive=lambda reason: promises.archive_topology(user, topology=found, reason=reason),
+    )
+
+
+def _labels(
+    found: Topology, standings: Sequence[tuple[Flavor, racks.FlavorDomains]]
+) -> list[Section]:
+    """What the labels of each flavor's nodes give, and what is wrong with them."""
     clusters = seen.cluster_names() if standings else {}
     words = [seen.level_word(level) for level in found.levels]
-    sections = [
+    return [
         Section(
             key="domains",
             title="Domains",
@@ -101,34 +118,29 @@ def topology(request: HttpRequest, user: User, slug: str) -> HttpResponseBase:
             empty="Nothing. Every node has every label, and every domain lies within one domain "
             "above.",
         ),
-        Section(
-            key="give",
-            title="Flavors",
-            text="This is for good: Kueue never lets the topology, node labels or tolerations of "
-            "such a flavor change. From then on only jobs that ask for a topology can use "
-            "it, unless every flavor of their budget has one. CPU and memory count in the "
-            "flavor of the GPUs.",
-            columns=("Flavor", "Slug"),
-            rows=[
-                Row(row.name, row.slug, url=reverse("setup_flavor", args=[row.slug]))
-                for row in flavors.values()
-                if row.topology_id == found.pk
-            ],
-            empty="No flavor has it yet.",
-            form=setup_forms.FlavorTopologyForm,
-            arguments={"offered": {"flavor": free}},
-            do=lambda typed: promises.give_topology(user, topology=found, **typed),
-            button="Give it to a flavor",
-            said="The clusters follow: {flavor} has the topology.",
-        ),
     ]
-    return item_page(
-        request,
-        found,
-        what="topology",
-        headline=f"Topology {slug}",
-        sections=sections,
-        above=("Topologies", "setup_topologies"),
-        farewell="It is removed from the clusters. No flavor may have it.",
-        archive=lambda reason: promises.archive_topology(user, topology=found, reason=reason),
+
+
+def _flavors(user: User, found: Topology, flavors: Mapping[str, Flavor]) -> Section:
+    """Which flavors have the topology, and the form that gives it to another."""
+    free = {key: (row.name, row) for key, row in flavors.items() if row.topology_id is None}
+    return Section(
+        key="give",
+        title="Flavors",
+        text="This is for good: Kueue never lets the topology, node labels or tolerations of "
+        "such a flavor change. From then on only jobs that ask for a topology can use "
+        "it, unless every flavor of their budget has one. CPU and memory count in the "
+        "flavor of the GPUs.",
+        columns=("Flavor", "Slug"),
+        rows=[
+            Row(row.name, row.slug, url=reverse("setup_flavor", args=[row.slug]))
+            for row in flavors.values()
+            if row.topology_id == found.pk
+        ],
+        empty="No flavor has it yet.",
+        form=setup_forms.FlavorTopologyForm,
+        arguments={"offered": {"flavor": free}},
+        do=lambda typed: promises.give_topology(user, topology=found, **typed),
+        button="Give it to a flavor",
+        said="The clusters follow: {flavor} has the topology.",
     )

@@ -58,11 +58,6 @@ SPLITS = [
     ("cluster", "cluster"),
     ("class", "class"),
 ]
-# What rows are split by → slug or namespace → the name that tells it apart.
-NAMES_OF: Mapping[str, Callable[[Any], Mapping[str, str]]] = {
-    "workspace": selectors.workspace_names,
-    "cluster": lambda user: seen.cluster_names(),
-}
 BY_LABEL = "label:"
 """Before the key of a label that is split by."""
 JOB_SORTS: Mapping[str, Callable[[JobCost], Any]] = {
@@ -225,8 +220,8 @@ def usage(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[st
         "table": table,
         "columns": _COLUMNS,
         **_newest(table, chosen.step),
-        **_split(user, chosen, form.cleaned_data["split"], table),
-        **_heat(user, chosen),
+        **_split(user, form, chosen, table),
+        **_heat(user, chosen, table),
         "figure": charts.usage_figure(table, step=chosen.step),
         "shows_workloads": shows_workloads,
         "groups": _groups(groups, costs, label) if costs is not None and label else None,
@@ -250,7 +245,7 @@ def lending(user: User, form: UsageForm, chosen: selectors.UsageFilter) -> dict[
         "pairs_hidden": len(pairs[PAIRS:]),
         "pairs_rest": sum(pair.lent for pair in pairs[PAIRS:]),
         "is_too_long": moved.pairs is None,
-        "figure": charts.lending_figure(drawn, selectors.workspace_names(user)) if drawn else None,
+        "figure": charts.lending_figure(drawn, form.names) if drawn else None,
     }
 
 
@@ -340,16 +335,17 @@ def _newest(table: selectors.UsageTable, step: str) -> dict[str, Any]:
 
 
 def _split(
-    user: Any, chosen: selectors.UsageFilter, split: str, table: selectors.UsageTable
+    user: User, form: UsageForm, chosen: selectors.UsageFilter, table: selectors.UsageTable
 ) -> dict[str, Any]:
     """The table by key and its figure; by class the sums that are there already."""
+    split = form.cleaned_data["split"]
     if split == "class":
         return {"split": split, "classes": _classes(table.totals)}
     if chosen.split_by == "none":
         return {"split": ""}
     keys = selectors.usage_by_key(user, chosen, limit=KEYS)
-    if chosen.split_by in NAMES_OF:
-        names = NAMES_OF[chosen.split_by](user)
+    if chosen.split_by in ("workspace", "cluster"):
+        names = form.names if chosen.split_by == "workspace" else seen.cluster_names()
         keys = replace(
             keys, rows=tuple(replace(row, name=named(row.key, names)) for row in keys.rows)
         )
@@ -389,13 +385,19 @@ def _percent(part: int, whole: int) -> str:
     return f"{tenths // 10}.{tenths % 10} %"
 
 
-def _heat(user: Any, chosen: selectors.UsageFilter) -> dict[str, Any]:
-    """Day × hour of the newest days of the range; nothing for a single day."""
+def _heat(user: User, chosen: selectors.UsageFilter, table: selectors.UsageTable) -> dict[str, Any]:
+    """Day × hour of the newest days of the range; nothing for a single day.
+
+    Args:
+        user: Who looks.
+        chosen: The filter of the page.
+        table: Of the whole range, by the filter's step; its hours need not be asked for again.
+    """
     days = min(chosen.end - chosen.start, timedelta(days=HEAT_DAYS))
     newest = replace(chosen, start=chosen.end - days)
     if newest.end - newest.start <= timedelta(hours=25):
         return {}
-    heat = selectors.usage_heat(user, newest)
+    heat = selectors.usage_heat(user, newest, table.rows if chosen.step == "hour" else None)
     if not heat.days:
         return {}
     rows = [

@@ -165,6 +165,11 @@ def test_heat_map_adds_up_and_follows_the_clock_of_the_reader(metered: SmallFlee
     assert all(len(row) == 24 for row in heat.cells)
     place = heat.cells[0][(START.hour + 4) % 24]
     assert place is not None and (place.used, place.seconds) == (18 * 3600, 3600)
+    assert selectors.usage_heat(metered.admin, chosen(), table.rows) == heat
+    newest = chosen(4, 20)
+    assert selectors.usage_heat(metered.admin, newest, table.rows) == selectors.usage_heat(
+        metered.admin, newest
+    )
     east = selectors.usage_heat(metered.admin, chosen(zone=ZoneInfo("Pacific/Auckland")))
     assert (east.total, east.hour_sums == heat.hour_sums) == (heat.total, False)
 

@@ -7,10 +7,11 @@ only looks for files.
 
 Environment: ``CONTROLPLANE_CACHE`` names the cache folder (default
 ``~/.cache/gpu-budget-portal/controlplane``); ``KUBEBUILDER_ASSETS`` names a folder whose ``etcd``
-and ``kube-apiserver`` are taken instead of built ones.
+and ``kube-apiserver`` are taken instead of built ones; ``CONTROLPLANE_KUBERNETES``, 1.34 or 1.35,
+has everything run on that Kubernetes.
 
 Cold on two idle cores: etcd 40 s, kubernetes 4 min, kueue 3 min, kwok 1 min; after these jobset
-85 s and kuberay 100 s; helm 160 s beside other work. The older Kueue is built only where it is
+85 s and kuberay 100 s; helm 160 s beside other work. Older versions are built only where they are
 named.
 """
 
@@ -30,21 +31,46 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 HERE = Path(__file__).resolve().parent
-KUBERNETES_VERSION = re.findall(
-    r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)",
-    (HERE / "kubernetes" / "go.mod").read_text(),
-    re.M,
-)[0]
+_KUBERNETES_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+OLDER_KUBERNETES = ("1.34", "1.35")
+"""Versions that everything can be run on besides the pinned one."""
+
+
+def _chosen_kubernetes() -> str:
+    """Part that kube-apiserver and its companions come from.
+
+    Raises:
+        SystemExit: the environment names a version that is not there.
+    """
+    version = os.environ.get("CONTROLPLANE_KUBERNETES", "")
+    if version and version not in OLDER_KUBERNETES:
+        raise SystemExit(
+            f"CONTROLPLANE_KUBERNETES={version}: give one of {', '.join(OLDER_KUBERNETES)}, or "
+            "leave it out for the pinned version"
+        )
+    return f"kubernetes-{version}" if version else "kubernetes"
+
+
+def pinned(part: str, module: str) -> str:
+    """Return the version, without its v, that a part's go.mod pins of a module."""
+    pins = (HERE / part / "go.mod").read_text()
+    return re.findall(rf"^\s*(?:require )?{re.escape(module)} v(\S+)", pins, re.M)[0]
+
+
+KUBERNETES = _chosen_kubernetes()
+KUBERNETES_VERSION = pinned(KUBERNETES, "k8s.io/kubernetes")
 KUEUE_MODULE = "sigs.k8s.io/kueue"
 OLDER_KUEUE = "kueue-0.18"
 """The version before the pinned one, from which an upgrade is rehearsed."""
+UNBRAKED = "minimalkueue-300"
+"""The decider of Kueue's benchmark with the limits that Kueue has as a product."""
 CRDS_FILE = "crds.json"
 WEBHOOKS_FILE = "webhooks.json"
 SOURCE_FOLDER = "source"
@@ -56,12 +82,14 @@ GO_HINT = (
 
 _STRIP = "-s -w"
 _VERSION_SYMBOL = "k8s.io/component-base/version"
-_MAJOR, _MINOR, _ = KUBERNETES_VERSION.split(".")
-_VERSIONED = (
-    # Kueue parses the server's version and refuses to start without one.
-    f"{_STRIP} -X {_VERSION_SYMBOL}.gitVersion=v{KUBERNETES_VERSION}"
-    f" -X {_VERSION_SYMBOL}.gitMajor={_MAJOR} -X {_VERSION_SYMBOL}.gitMinor={_MINOR}"
-)
+
+
+def _versioned(part: str) -> str:
+    """Linker flags: Kueue parses the server's version and refuses to start without one."""
+    version = pinned(part, "k8s.io/kubernetes")
+    major, minor, _ = version.split(".")
+    told = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    return " ".join([_STRIP, *(f"-X {_VERSION_SYMBOL}.{key}={told[key]}" for key in told)])
 
 
 class PartMissingError(RuntimeError):
@@ -74,6 +102,9 @@ class Part:
 
     Attributes:
         crds: Module and folder in it of CRDs that are kept beside the binaries; empty for none.
+        pins: Folder of its go.mod where that is not its own name.
+        source: File of Kueue's module that is compiled as a program of its own; empty for none.
+        changes: What is changed in it before, old → new.
         is_optional: Only one run needs it: it is built where it is named, not with all others.
     """
 
@@ -82,6 +113,9 @@ class Part:
     ldflags: str = _STRIP
     crds: tuple[str, str] = ("", "")
     is_optional: bool = False
+    pins: str = ""
+    source: str = ""
+    changes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_kueue(self) -> bool:
@@ -90,7 +124,7 @@ class Part:
 
     @property
     def module_folder(self) -> Path:
-        return HERE / self.name
+        return HERE / (self.pins or self.name)
 
     def digest(self) -> str:
         """Return twelve hexadecimal digits over the pins and all that shapes the binaries."""
@@ -98,6 +132,8 @@ class Part:
         for pins in ("go.mod", "go.sum"):
             digest.update((self.module_folder / pins).read_bytes())
         shape = [sorted(self.packages.items()), self.ldflags, _build_flags(), _MANIFEST_FORMAT]
+        if self.source:
+            shape.append({self.source: dict(self.changes)})
         digest.update(json.dumps(shape).encode())
         return digest.hexdigest()[:12]
 
@@ -123,17 +159,20 @@ _BENCHMARK_SOURCES = (
     "config/components/crd/bases",
     "test/performance/scheduler/configs",
 )
-_KUBERNETES_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _SCHEDULER_BENCHMARK = f"{KUEUE_MODULE}/test/performance/scheduler"
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
         Part("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
-        Part(
-            "kubernetes",
-            {name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES_COMMANDS},
-            _VERSIONED,
+        *(
+            Part(
+                name,
+                {each: f"k8s.io/kubernetes/cmd/{each}" for each in _KUBERNETES_COMMANDS},
+                _versioned(name),
+                is_optional=name != KUBERNETES,
+            )
+            for name in ("kubernetes", *(f"kubernetes-{version}" for version in OLDER_KUBERNETES))
         ),
         Part(
             "kueue",
@@ -144,6 +183,17 @@ PARTS: Mapping[str, Part] = {
             },
         ),
         Part(OLDER_KUEUE, {OLDER_KUEUE: f"{KUEUE_MODULE}/cmd/kueue"}, is_optional=True),
+        Part(
+            UNBRAKED,
+            {UNBRAKED: f"./{UNBRAKED}"},
+            is_optional=True,
+            pins="kueue",
+            source="test/performance/scheduler/minimalkueue/main.go",
+            changes={
+                "kubeConfig.QPS = 50\n": "kubeConfig.QPS = 300\n",
+                "kubeConfig.Burst = 100\n": "kubeConfig.Burst = 500\n",
+            },
+        ),
         Part("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
         Part(
             "jobset",
@@ -155,7 +205,12 @@ PARTS: Mapping[str, Part] = {
     )
 }
 USUAL = tuple(name for name, part in PARTS.items() if not part.is_optional)
-_PART_OF = {binary: part for part in PARTS.values() for binary in part.packages}
+_PART_OF = {
+    binary: part
+    for part in PARTS.values()
+    for binary in part.packages
+    if binary not in _KUBERNETES_COMMANDS or part.name == KUBERNETES
+}
 
 
 def cache_root() -> Path:
@@ -209,8 +264,7 @@ def kueue_manifests(name: str, *, part: str = "kueue") -> list[dict[str, Any]]:
 
 def kueue_version(part: str) -> str:
     """Return the version of Kueue that a part is pinned to, such as ``v0.19.2``."""
-    pins = (PARTS[part].module_folder / "go.mod").read_text()
-    return re.findall(rf"^\s*(?:require )?{re.escape(KUEUE_MODULE)} (v\S+)", pins, re.M)[0]
+    return f"v{pinned(PARTS[part].module_folder.name, KUEUE_MODULE)}"
 
 
 def operator_crds(part: str) -> list[dict[str, Any]]:
@@ -311,9 +365,10 @@ def _build(part: Part, go: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{part.name}-", dir=cache_root()) as scratch:
         target = Path(scratch) / "part"
         target.mkdir()
+        flags = [*_build_flags(), *_overlay(go, part, Path(scratch))]
         for name, package in part.packages.items():
             output = ["-ldflags", part.ldflags, "-o", str(target / name)]
-            _run_go(go, ["build", *_build_flags(), *output, package], part.module_folder)
+            _run_go(go, ["build", *flags, *output, package], part.module_folder)
         if part.is_kueue:
             _write_manifests(go, part, target)
         if part.crds[0]:
@@ -322,6 +377,28 @@ def _build(part: Part, go: Path) -> None:
             (target / CRDS_FILE).write_text(json.dumps(crds))
         shutil.rmtree(part.folder(), ignore_errors=True)
         target.rename(part.folder())
+
+
+def _overlay(go: Path, part: Part, scratch: Path) -> list[str]:
+    """Flags with which Go finds the changed source where the part's program should be.
+
+    Raises:
+        PartMissingError: the module does not have what is to be changed, exactly once.
+    """
+    if not part.source:
+        return []
+    source = _module_folder(go, KUEUE_MODULE, part) / part.source
+    text = source.read_text()
+    for old, new in part.changes.items():
+        if text.count(old) != 1:
+            raise PartMissingError(f"{part.source} of {KUEUE_MODULE} does not have once: {old!r}")
+        text = text.replace(old, new)
+    changed = scratch / source.name
+    changed.write_text(text)
+    program = part.module_folder / part.name / source.name
+    overlay = scratch / "overlay.json"
+    overlay.write_text(json.dumps({"Replace": {str(program): str(changed)}}))
+    return ["-overlay", str(overlay)]
 
 
 def _run_go(go: Path, arguments: Sequence[str], folder: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from . import build
 from .control_plane import ControlPlane
 
-KUEUE_PARTS = ("etcd", "kubernetes", "kueue")
+KUEUE_PARTS = ("etcd", build.KUBERNETES, "kueue")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -30,12 +34,12 @@ def fill(name: str) -> Path:
 def test_missing_parts_are_those_without_every_file(empty_cache: Path) -> None:
     assert build.missing_parts() == list(build.USUAL)
 
-    folder = fill("kubernetes")
-    assert "kubernetes" not in build.missing_parts()
+    folder = fill(build.KUBERNETES)
+    assert build.KUBERNETES not in build.missing_parts()
     assert build.binary("kube-scheduler") == folder / "kube-scheduler"
 
     (folder / "kube-scheduler").unlink()
-    assert "kubernetes" in build.missing_parts()
+    assert build.KUBERNETES in build.missing_parts()
     with pytest.raises(build.PartMissingError, match=r"python -m tests\.controlplane build"):
         build.binary("kube-scheduler")
 
@@ -60,9 +64,10 @@ def test_kubebuilder_assets_stand_in_for_etcd_and_api_server(
         (assets / name).write_text("")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
 
-    assert build.missing_parts() == ["kubernetes", "kueue", "kwok", "jobset", "kuberay", "helm"]
+    missing = {build.KUBERNETES, "kueue", "kwok", "jobset", "kuberay", "helm"}
+    assert set(build.missing_parts()) == missing
     assert build.binary("kube-apiserver") == assets / "kube-apiserver"
-    fill("kubernetes")
+    fill(build.KUBERNETES)
     assert build.binary("kube-apiserver") == assets / "kube-apiserver"
 
 
@@ -78,6 +83,46 @@ def test_digest_changes_with_pins_alone(
     with (tmp_path / "etcd" / "go.sum").open("a") as pins:
         pins.write("example.org/other v1.0.0 h1:x=\n")
     assert part.digest() != want_same
+
+
+def test_a_source_that_does_not_have_what_is_changed_is_not_compiled(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = build.PARTS[build.UNBRAKED]
+    source = tmp_path / part.source
+    source.parent.mkdir(parents=True)
+    source.write_text("".join(part.changes))
+    monkeypatch.setattr(build, "_module_folder", lambda *_: tmp_path)
+    flag, overlay = build._overlay(Path("go"), part, tmp_path)
+    assert flag == "-overlay"
+    [(program, changed)] = json.loads(Path(overlay).read_text())["Replace"].items()
+    assert program == str(part.module_folder / part.name / "main.go")
+    assert Path(changed).read_text() == "".join(part.changes.values())
+
+    source.write_text("kubeConfig.QPS = 60\n")
+    with pytest.raises(build.PartMissingError, match=r"does not have once: 'kubeConfig\.QPS = 50"):
+        build._overlay(Path("go"), part, tmp_path)
+
+
+def test_another_kubernetes_is_chosen_by_the_environment() -> None:
+    def told(version: str) -> subprocess.CompletedProcess[str]:
+        code = "from tests.controlplane import build as b; print(b.KUBERNETES_VERSION, *b.USUAL)"
+        environment = {**os.environ, "CONTROLPLANE_KUBERNETES": version}
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    version, *usual = told("1.35").stdout.split()
+    assert version.startswith("1.35.")
+    assert "kubernetes-1.35" in usual
+    assert "kubernetes" not in usual
+    wrong = told("1.2")
+    assert wrong.returncode == 1
+    assert "CONTROLPLANE_KUBERNETES=1.2: give one of 1.34, 1.35" in wrong.stderr
 
 
 @pytest.mark.parametrize(

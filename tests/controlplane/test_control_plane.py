@@ -158,7 +158,7 @@ def test_forgotten_history_answers_410(bare_cluster: ControlPlane, unique_name: 
 
 @pytest.mark.controlplane
 def test_up_ends_its_programs_on_sigterm(tmp_path: Path) -> None:
-    require_parts(("etcd", "kubernetes", "kueue"))
+    require_parts(("etcd", build.KUBERNETES, "kueue"))
     command = [sys.executable, "-m", "tests.controlplane", "up", "--workers=0", "--no-kueue"]
     with subprocess.Popen(
         [*command, f"--dir={tmp_path}"], stdout=subprocess.PIPE, cwd=REPOSITORY, text=True
@@ -242,7 +242,7 @@ def test_kubeconfig_of_a_service_account_has_no_more_rights_than_granted(
 
 @pytest.mark.controlplane
 def test_no_program_survives_a_killed_parent(tmp_path: Path) -> None:
-    require_parts(("etcd", "kubernetes", "kueue"))
+    require_parts(("etcd", build.KUBERNETES, "kueue"))
     code = (
         "import pathlib, sys, time\n"
         "from tests.controlplane.control_plane import ControlPlane\n"

@@ -335,7 +335,7 @@ def run(seed: int, *, first: str = "workers", minutes: float = LIMIT_MINUTES) ->
         PartMissingError: something is not built, and cannot be.
         OutOfTime: it did not end in time; everything was ended.
     """
-    build.ensure(("etcd", "kubernetes", "kwok", NEW, OLD))
+    build.ensure(("etcd", build.KUBERNETES, "kwok", NEW, OLD))
     print(f"seed {seed}", flush=True)
     with no_longer_than(60 * minutes):
         return _run(Report(seed, "real", 0.0, order=order_of(first)), within_s=60 * minutes)

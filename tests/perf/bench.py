@@ -27,7 +27,12 @@ from tests.servers import postgres_server
 
 FIGURES = Path(__file__).with_name("figures.json")
 # As PostgreSQL's manual sizes a server of its own with 16 GiB or more.
-POSTGRES = {"shared_buffers": "4GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
+POSTGRES = {
+    "shared_buffers": "4GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "30min",
+    "max_connections": "600",
+}
 NAMES = (
     "engine",
     "pages",
@@ -40,6 +45,7 @@ NAMES = (
     "admission",
     "dispatch",
     "crowd",
+    "size",
 )
 PACKAGES = ("Django", "kubernetes", "celery", "psycopg", "plotly")
 
@@ -108,6 +114,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         bench_pages,
         bench_processes,
         bench_reaction,
+        bench_size,
         bench_sync,
     )
 
@@ -122,6 +129,7 @@ def sections(options: argparse.Namespace) -> dict[str, Callable[[], list[Figure]
         "pages": bench_pages.measure,
         "processes": bench_processes.measure,
         "reaction": bench_reaction.measure,
+        "size": partial(bench_size.measure, scale=options.scale),
         "sync": bench_sync.measure,
     }
 
@@ -155,11 +163,27 @@ def run_section(name: str, options: argparse.Namespace) -> int:
     return 0 if all(figure.is_fine for figure in figures) else 1
 
 
+def settings_of(database: str) -> dict[str, str]:
+    """Environment of a portal on a database that is measured."""
+    return {
+        "DATABASE_URL": database,
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+        "PORTAL_HTTPS": "false",
+        "PORTAL_CLUSTER_LOOPBACK": "true",
+        "PORTAL_SECRET_KEY": "bench",
+        "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
+        "PORTAL_INSTALLATION": "bench",
+        "PORTAL_ALLOWED_HOSTS": "testserver",
+        "PORTAL_LOG_LEVEL": "WARNING",
+        "CELERY_BROKER_URL": "memory://",
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.perf.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--only", action="append", default=[], choices=NAMES, help="the same")
-    parser.add_argument("--config", default="baseline", choices=["baseline", "large"])
+    parser.add_argument("--config", default="baseline", choices=["baseline", "large", "tas"])
     parser.add_argument("--scale", default=1.0, type=float, help="share of its workloads")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -171,19 +195,7 @@ def main() -> int:
     worst = 0
     for name in [*given.names, *given.only] or NAMES:
         with postgres_server(**POSTGRES) as url:
-            environment = {
-                **os.environ,
-                "DATABASE_URL": url,
-                "DJANGO_SETTINGS_MODULE": "portal.settings",
-                "PORTAL_HTTPS": "false",
-                "PORTAL_CLUSTER_LOOPBACK": "true",
-                "PORTAL_SECRET_KEY": "bench",
-                "PORTAL_CREDENTIAL_KEYS": Fernet.generate_key().decode(),
-                "PORTAL_INSTALLATION": "bench",
-                "PORTAL_ALLOWED_HOSTS": "testserver",
-                "PORTAL_LOG_LEVEL": "WARNING",
-                "CELERY_BROKER_URL": "memory://",
-            }
+            environment = {**os.environ, **settings_of(url)}
             command = [sys.executable, "-m", "tests.perf.bench", "--section", name]
             command += ["--config", given.config, "--scale", str(given.scale)]
             worst = max(worst, subprocess.run(command, env=environment, check=False).returncode)

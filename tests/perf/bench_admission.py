@@ -1,12 +1,12 @@
 """Kueue's own scheduler benchmark, once with minimalkueue and once with ``run_shift`` deciding.
 
-Both get a fresh etcd and kube-apiserver of the same flags, and the same load from Kueue's runner:
-it creates queues and workloads, ends each workload after its running time, and stops when no queue
-has anything left. What it measures (spec/admission.md 8) is put side by side with what the
-processes used.
+Each contender gets a fresh etcd and kube-apiserver of the same flags, and the same load from
+Kueue's runner: it creates queues and workloads, ends each workload after its running time, and
+stops when no queue has anything left. What it measures (spec/admission.md 8) is put side by side
+with what the processes used. All contenders are compared by :mod:`tests.perf.against_kueue`.
 
-Full size is 15,000 workloads (``baseline``) or 50,000 (``large``); a scale below 1 makes fewer
-workloads of each class in the same queues at the same intervals.
+Full size is 15,000 workloads (``baseline``, and ``tas`` on 640 nodes) or 50,000 (``large``); a
+scale below 1 makes fewer workloads of each class in the same queues at the same intervals.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,27 +31,17 @@ from tests.controlplane import build
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError
 from tests.perf.bench import Figure
+from tests.perf.contenders import CONTENDERS, Contender
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIGS: Mapping[str, str] = {"baseline": "baseline", "large": "large-scale"}
+CONFIGS: Mapping[str, str] = {"baseline": "baseline", "large": "large-scale", "tas": "tas"}
 # Seconds in which a run has to end, at full size.
-LONGEST_S: Mapping[str, float] = {"baseline": 900.0, "large": 2400.0}
+LONGEST_S: Mapping[str, float] = {"baseline": 900.0, "large": 2400.0, "tas": 900.0}
 HEAD_START_S = 4.0
 RUNNER_QPS, RUNNER_BURST = 1000, 2000
 AIM = 0.5
-_LEASES = "gpu-budget-portal"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"})
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """Who decides: its command on a kubeconfig and the environment that it needs."""
-
-    name: str
-    command: Callable[[Path], Sequence[str]]
-    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +49,13 @@ class Run:
     """One run's load.
 
     Attributes:
+        config: Of :data:`CONFIGS`.
         generator: The runner's generator configuration, scaled.
         workloads: How many it creates.
         longest_s: When the run is given up, seconds.
     """
 
+    config: str
     generator: Path
     workloads: int
     longest_s: float
@@ -83,15 +74,13 @@ def measure(*, config: str = "baseline", scale: float = 1.0) -> list[Figure]:
     """
     if not 0 < scale <= 1:
         raise ValueError(f"scale {scale:g}: give a number above 0 and at most 1")
-    build.ensure(["etcd", "kubernetes", "kueue"])
+    build.ensure(["etcd", build.KUBERNETES, "kueue"])
     table: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-admission-") as scratch:
         folder = Path(scratch)
-        run = _prepare(folder, config, scale)
-        for contender in contenders():
-            load = os.getloadavg()[0]
-            table[contender.name] = measure_one(contender, run, folder / contender.name)
-            table[contender.name]["load_average_before"] = round(load, 2)
+        run = prepare(folder, config, scale)
+        for name in ("minimalkueue", "run_shift"):
+            table[name] = measure_one(CONTENDERS[name], run, folder / name)
             print(rendered(table), flush=True)  # the first one's, should the second not end
     ours, theirs = table["run_shift"], table["minimalkueue"]
     notes = {"config": config, "scale": scale, "workloads": run.workloads, "aim": AIM, **table}
@@ -99,23 +88,13 @@ def measure(*, config: str = "baseline", scale: float = 1.0) -> list[Figure]:
     return [Figure("run_shift_to_minimalkueue", [ratio], limit=1, unit="", of="max", notes=notes)]
 
 
-def contenders() -> list[Contender]:
-    """Kueue's scheduler and controllers as its benchmark runs them, and the portal's shift."""
-    shift = [sys.executable, str(ROOT / "manage.py"), "run_shift", "--role", "admission"]
-    ours = {**os.environ, "PORTAL_LEASE_NAMESPACE": _LEASES, "PYTHONUNBUFFERED": "1"}
-    kueue = str(build.binary("minimalkueue"))
-    return [
-        Contender("minimalkueue", lambda path: [kueue, "--kubeconfig", str(path)], {}),
-        Contender("run_shift", lambda path: [*shift, "--kubeconfig", str(path)], ours),
-    ]
-
-
 def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
     """Run the load once with one contender, on a control plane of its own.
 
     Returns:
         Wall seconds from the runner's start to its summary, CPU seconds by process, the decider's
-        peak memory in MiB, and by class of workloads the mean time to admission and evictions.
+        peak memory in MiB, the load before, and by class of workloads the mean time to admission
+        and evictions.
 
     Raises:
         StartError: a program did not start, the run took too long, or a workload did not finish.
@@ -124,25 +103,21 @@ def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
     output.mkdir(parents=True)
     cluster = ControlPlane(contender.name, folder)
     programs: list[Program] = []
+    load = os.getloadavg()[0]
     try:
         cluster.start(controller_manager=False)
-        cluster.ensure_namespace(_LEASES)
-        decider = Program(
-            contender.command(cluster.admin_kubeconfig),
-            name=contender.name,
-            log=folder / "decider.log",
-            environment=contender.environment,
-        )
+        decider = contender.start(cluster, run.config, folder / "decider.log")
         programs.append(decider)
         time.sleep(HEAD_START_S)
-        idle, begun = cpu_of(cluster.programs()), time.time()
+        served = {name: each for name, each in cluster.programs().items() if each is not decider}
+        idle, begun = cpu_of(served), time.time()
         runner = _start_runner(cluster, run, output)
         programs.append(runner)
         _wait(runner, decider, output / "wlStates.csv", run.longest_s)
         used = {
-            **_memory_and_cpu(decider),
-            "cpu_s_of_others": _since(idle, cpu_of({**cluster.programs(), "runner": runner})),
-            "requests": _requests(cluster),
+            **memory_and_cpu(decider),
+            "cpu_s_of_others": since(idle, cpu_of({**served, "runner": runner})),
+            "requests": requests_of(cluster),
         }
         wall_s = (output / "summary.yaml").stat().st_mtime - begun
         finished = _finished(cluster)
@@ -152,7 +127,12 @@ def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
         cluster.stop()
     if finished != run.workloads:
         raise StartError(f"{contender.name}: {finished} of {run.workloads} workloads finished")
-    return {"wall_s": round(wall_s, 1), **used, "classes": _classes(output)}
+    return {
+        "wall_s": round(wall_s, 1),
+        **used,
+        "load_average_before": round(load, 2),
+        "classes": _classes(output),
+    }
 
 
 def rendered(table: Mapping[str, Mapping[str, Any]]) -> str:
@@ -173,7 +153,7 @@ def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _prepare(folder: Path, config: str, scale: float) -> Run:
+def prepare(folder: Path, config: str, scale: float) -> Run:
     """Write Kueue's generator configuration with fewer workloads, as it is at scale 1."""
     configs = build.kueue_source() / "test" / "performance" / "scheduler" / "configs"
     document = yaml.safe_load((configs / CONFIGS[config] / "generator.yaml").read_text())
@@ -186,7 +166,7 @@ def _prepare(folder: Path, config: str, scale: float) -> Run:
                 workloads += cohort["count"] * queues["count"] * each
     path = folder / "generator.yaml"
     path.write_text(yaml.safe_dump(document))
-    return Run(path, workloads, max(300.0, LONGEST_S[config] * scale))
+    return Run(config, path, workloads, max(300.0, LONGEST_S[config] * scale))
 
 
 def _start_runner(cluster: ControlPlane, run: Run, output: Path) -> Program:
@@ -219,7 +199,7 @@ def _wait(runner: Program, decider: Program, result: Path, longest_s: float) -> 
     runner.wait_until(is_over, timeout_s=longest_s)
 
 
-def _memory_and_cpu(decider: Program) -> dict[str, Any]:
+def memory_and_cpu(decider: Program) -> dict[str, Any]:
     """CPU seconds since it was started, starting included, and peak memory."""
     status = Path(f"/proc/{decider.process_id}/status").read_text()
     peak_kib = next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)
@@ -237,19 +217,20 @@ def cpu_of(programs: Mapping[str, Program]) -> dict[str, float]:
     return found
 
 
-def _since(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+def since(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value - before.get(name, 0.0), 1) for name, value in after.items()}
 
 
-def _requests(cluster: ControlPlane) -> dict[str, int]:
-    """Writes of Kueue's objects that the API server counted, conflicts apart."""
+def requests_of(cluster: ControlPlane) -> dict[str, int]:
+    """Writes of Kueue's objects and of Events that the API server counted, conflicts apart."""
     with _client(cluster) as client:
         call = Call("GET", "/metrics")
         text = client.transport.open_stream(call, idle_timeout_s=30).read().decode()
     found: dict[str, int] = {}
     for labels, value in _REQUESTS.findall(text):
         label = dict(_LABEL.findall(labels))
-        if label["group"] != "kueue.x-k8s.io" or label["verb"] not in _WRITES:
+        is_counted = label["group"] == "kueue.x-k8s.io" or label["resource"] == "events"
+        if not is_counted or label["verb"] not in _WRITES:
             continue
         name = "/".join(filter(None, (label["resource"], label["subresource"])))
         name = f"{label['verb'].lower()} {name}"

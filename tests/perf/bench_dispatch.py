@@ -103,7 +103,7 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
     """
     if not 0 < scale <= 1:
         raise ValueError(f"scale {scale:g}: give a number above 0 and at most 1")
-    build.ensure(["etcd", "kubernetes", "kueue", "kwok"])
+    build.ensure(["etcd", build.KUBERNETES, "kueue", "kwok"])
     rates = sum(load.longest_s for load in loads(scale)) + 60
     longest = 2 * rates + bench_dispatch_rest.longest_s(scale)
     minutes = f"about {MINUTES[0] + MINUTES[1] * scale:.0f} min, given up after {longest / 60:.0f}"

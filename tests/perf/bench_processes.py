@@ -174,19 +174,28 @@ def _pss_mib(pid: int) -> float:
 
 
 @contextmanager
-def served(kind: str, names: list[str]) -> Iterator[dict[str, str]]:
+def served(kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
     """Kubeconfigs of embedded clusters of a kind, in a process of their own."""
-    with tempfile.TemporaryDirectory(prefix="portal-bench-") as folder:
-        command = [sys.executable, "-m", "tests.perf.served", folder, kind, *names]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE)
-        try:
-            wait(Path(folder, f"ready.{kind}").exists, 60)
-            yield {name: Path(folder, f"{name}.kubeconfig").read_text() for name in names}
-        finally:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="portal-bench-") as folder,
+        served_in(Path(folder), kind, names) as found,
+    ):
+        yield found
+
+
+@contextmanager
+def served_in(folder: Path, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """The same, with their files in a folder that is there."""
+    command = [sys.executable, "-m", "tests.perf.served", folder, kind, *names]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        wait(Path(folder, f"ready.{kind}").exists, 60)
+        yield {name: Path(folder, f"{name}.kubeconfig").read_text() for name in names}
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 @contextmanager

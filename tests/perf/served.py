@@ -1,8 +1,9 @@
 """``python -m tests.perf.served FOLDER KIND NAME…``: embedded API servers in their own process.
 
 Writes the kubeconfig of each into the folder, then ``ready.KIND``; serves until its input ends.
-Those of a kind other than ``good`` are themselves but for one thing, and none sends more than about
-a megabyte a second:
+How many requests each has answered stands in ``requests.KIND``, twice a second. ``roomy`` are like
+``good`` and have 25 nodes. All others are themselves but for one thing, and none sends more than
+about a megabyte a second:
 
 * ``endless``: lists of jobs and workloads have no end, and each megabyte makes 25 in memory;
 * ``flood``: their watches tell of one new object after the other, some hundred a second;
@@ -13,17 +14,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from clusters.devcluster.cluster import ApiReply, ApiRequest, ClusterOptions, DevCluster
 from clusters.devcluster.controllers import JobRunner, NodeShape, make_nodes
 from clusters.devcluster.server import DevServer
 
-GOOD, KINDS = "good", ("endless", "flood", "drip")
+GOOD, ROOMY, KINDS = "good", "roomy", ("endless", "flood", "drip")
 CONCERNED = ("/jobs", "/workloads")
 HEAVY = [[]] * 850
 NODES = NodeShape(
@@ -38,9 +42,11 @@ class Hostile(DevCluster):
     """A cluster that answers as its kind does."""
 
     kind = GOOD
+    requests = 0
     _count = itertools.count()
 
     def answer(self, request: ApiRequest) -> ApiReply:
+        self.requests += 1
         is_list = request.method == "GET" and request.path.endswith(CONCERNED)
         is_watch = is_list and bool(request.query.get("watch"))
         if is_watch and self.kind == "flood":
@@ -75,18 +81,32 @@ class Hostile(DevCluster):
             time.sleep(0.1)
 
 
+def _note(path: Path, clusters: Sequence[Hostile]) -> None:
+    """Write down what was answered, again and again."""
+    draft = path.with_suffix(".draft")
+    while True:
+        draft.write_text(json.dumps({each.name: each.requests for each in clusters}))
+        os.replace(draft, path)
+        time.sleep(0.5)
+
+
 def main(folder: Path, kind: str, names: list[str]) -> None:
+    clusters: list[Hostile] = []
+    is_good = kind in (GOOD, ROOMY)
     with ExitStack() as stack:
         for number, name in enumerate(names):
             cluster = Hostile(ClusterOptions(name=name))
-            cluster.kind = GOOD if kind == GOOD else KINDS[number % len(KINDS)]
-            if kind == GOOD:  # where there are no GPUs, no floor is put
-                make_nodes(cluster, NODES)
+            clusters.append(cluster)
+            cluster.kind = GOOD if is_good else KINDS[number % len(KINDS)]
+            if is_good:  # where there are no GPUs, no floor is put
+                make_nodes(cluster, NODES if kind == GOOD else replace(NODES, count=25))
             server = stack.enter_context(DevServer(cluster))
             runner = JobRunner(cluster)
             runner.start()
             stack.callback(runner.stop)
             (folder / f"{name}.kubeconfig").write_text(server.kubeconfig)
+        told = folder / f"requests.{kind}"
+        threading.Thread(target=_note, args=(told, clusters), daemon=True).start()
         (folder / f"ready.{kind}").touch()
         sys.stdin.read()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane import build
 from tests.controlplane.components import POD_MAKERS
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fixtures import require_parts
@@ -36,7 +37,7 @@ KUEUE = {
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One API server with every kind and every controller of pods; no Kueue at first."""
-    require_parts(("etcd", "kubernetes", "kueue", "jobset", "kuberay"))
+    require_parts(("etcd", build.KUBERNETES, "kueue", "jobset", "kuberay"))
     found = ControlPlane("policies", tmp_path_factory.mktemp("policies"))
     found.start(controllers=POD_MAKERS)
     try:

@@ -22,6 +22,7 @@ from clusters.manifests.rbac import Post, role_documents
 from clusters.manifests.rights import portal_rules
 from clusters.manifests.wish import PolicyWish
 from clusters.reconcile.foreground import ForegroundShift
+from tests.controlplane import build
 from tests.controlplane.components import POD_MAKERS
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fixtures import require_parts
@@ -58,7 +59,7 @@ WISH = PolicyWish(
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A worker in portal mode with policies, operators, nodes and the portal's shift."""
-    require_parts(("etcd", "kubernetes", "kueue", "kwok", "jobset", "kuberay"))
+    require_parts(("etcd", build.KUBERNETES, "kueue", "kwok", "jobset", "kuberay"))
     folder: Path = tmp_path_factory.mktemp("operators")
     plane = ControlPlane("operators", folder)
     plane.start(controllers=POD_MAKERS)

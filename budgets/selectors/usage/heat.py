@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
+from typing import Any
 
 from django.db.models import Sum
 
 from budgets.models import User
 from budgets.selectors.usage.scope import USED, UsageFilter, UsageScope
+from budgets.selectors.usage.table import UsageRow
 from budgets.units import HOUR_S
 
 
@@ -39,16 +42,22 @@ class HeatMap:
     total: int
 
 
-def usage_heat(user: User, chosen: UsageFilter) -> HeatMap:
+def usage_heat(user: User, chosen: UsageFilter, known: Iterable[UsageRow] | None = None) -> HeatMap:
     """Committed and burst use by day and hour; step and split of the filter are ignored.
 
     An hour belongs to the hour of the wall clock in which it begins, so in a zone with a half
     hour a cell holds the hour from its half on.
+
+    Args:
+        user: Who looks.
+        chosen: Whose use, and of what range.
+        known: The rows of :func:`~budgets.selectors.usage.table.usage_table` by the hour and by
+            nothing else, where they are read already: of the range, or of more. One query without
+            them.
     """
     used: dict[tuple[date, int], int] = {}
     seconds: dict[tuple[date, int], int] = {}
-    rows = UsageScope(user, chosen).hours().values("hour")
-    for hour, held in rows.annotate(used=Sum(USED)).values_list("hour", "used"):
+    for hour, held in _hours(user, chosen) if known is None else _told(known, chosen):
         local = hour.astimezone(chosen.zone)
         place = (local.date(), local.hour)
         used[place] = used.get(place, 0) + held
@@ -66,3 +75,13 @@ def usage_heat(user: User, chosen: UsageFilter) -> HeatMap:
         sum(cell.used for row in cells if (cell := row[hour]) is not None) for hour in range(24)
     )
     return HeatMap(days, cells, day_sums, hour_sums, sum(day_sums))
+
+
+def _hours(user: User, chosen: UsageFilter) -> Iterable[tuple[datetime, int]]:
+    rows: Any = UsageScope(user, chosen).hours().values("hour")
+    yield from rows.annotate(used=Sum(USED)).values_list("hour", "used")
+
+
+def _told(rows: Iterable[UsageRow], chosen: UsageFilter) -> Iterable[tuple[datetime, int]]:
+    starts = ((row.start, row.held) for row in rows)
+    return ((hour, held) for hour, held in starts if hour and chosen.start <= hour < chosen.end)

@@ -9,7 +9,7 @@ from clusters.explaining.names import Names
 from clusters.explaining.objects import queues
 from clusters.explaining.objects.found import Objects, Trouble
 from clusters.explaining.objects.unmade import Rule
-from clusters.kueue.amounts import parse_amount
+from clusters.kueue.amounts import count_of
 
 
 def _unserved(found: Objects, names: Names) -> Trouble | None:
@@ -34,7 +34,7 @@ def _full(found: Objects, names: Names) -> Trouble | None:
         for key, most in sorted(hard.items()):
             resource = key.removeprefix("requests.")
             wanted = asked.get(resource, 0)
-            has, limit = (parse_amount(str(each), resource) for each in (used.get(key, 0), most))
+            has, limit = (count_of(str(each), resource) for each in (used.get(key, 0), most))
             if wanted and has + wanted > limit:
                 return Trouble(
                     f"the ResourceQuota {quota['metadata']['name']} of namespace "
@@ -64,7 +64,7 @@ def _devices(pod_set: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         for name, amount in given.items():
             if "/" in name:
-                yield name, parse_amount(str(amount), name)
+                yield name, count_of(str(amount), name)
 
 
 REFUSING: Final[tuple[Rule, ...]] = (

@@ -16,12 +16,17 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from clusters.kueue.amounts import (
+    ZERO,
+    Amount,
     FlavorResource,
+    Requests,
     add,
     add_usage,
+    amount_of,
     format_amount,
     subtract,
     visiting_rank,
+    wholes,
 )
 from clusters.kueue.assignment.outcome import (
     Assignment,
@@ -55,7 +60,7 @@ class PreemptionOracle(Protocol):
     """Tells whether preemption could make room, without doing it."""
 
     def try_preemption(
-        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: Amount
     ) -> tuple[FlavorMode, int]:
         """Mode (no candidates, preempt or reclaim) and borrowing level after it."""
 
@@ -97,7 +102,7 @@ class _Trial:
     mode: FlavorMode = FlavorMode.FIT
     level: int = 0
     reasons: list[str] = field(default_factory=list)
-    missing: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, Amount] = field(default_factory=dict)
     obstacle: Obstacle = Obstacle.NONE
 
 
@@ -149,7 +154,7 @@ class FlavorAssigner:
         return assignment
 
     def _assign_group(self, task: _Task) -> bool:
-        total: dict[str, int] = {}
+        total: dict[str, Amount] = {}
         for _, item in task.members:
             add_usage(total, item.requests)
         # A second pass keeps the flavors of the first.
@@ -160,7 +165,7 @@ class FlavorAssigner:
                 continue
             group = task.request.queue.group_of.get(resource)
             if group is None:
-                if total[resource] == 0 or self._configuration.ignores_undeclared:
+                if not total[resource] or self._configuration.ignores_undeclared:
                     continue
                 for _, item in task.members:
                     item.reasons = [f"resource {resource} unavailable in ClusterQueue"]
@@ -189,7 +194,7 @@ class FlavorAssigner:
                 }
         return True
 
-    def _search(self, task: _Task, group: ResourceGroup, wanted: Mapping[str, int]) -> _Search:
+    def _search(self, task: _Task, group: ResourceGroup, wanted: Requests) -> _Search:
         """Try flavors in order until one is good enough, and keep the best."""
         search = _Search()
         order = sorted(wanted, key=visiting_rank)
@@ -204,7 +209,9 @@ class FlavorAssigner:
             search.reasons.extend(trial.reasons)
             obstacles.append(trial.obstacle)
             task.assignment.attempts.append(
-                FlavorAttempt(first[0], flavor, trial.mode, trial.missing, tuple(trial.reasons))
+                FlavorAttempt(
+                    first[0], flavor, trial.mode, wholes(trial.missing), tuple(trial.reasons)
+                )
             )
             if trial.mode is FlavorMode.NO_FIT:
                 continue
@@ -228,7 +235,7 @@ class FlavorAssigner:
             return False
         return not (trial.level > 0 and fungibility.tries_next_before_borrowing)
 
-    def _trial(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> _Trial:
+    def _trial(self, task: _Task, flavor: str, wanted: Requests) -> _Trial:
         trial = _Trial()
         refusal = self._refusal(task, flavor, wanted)
         if refusal:
@@ -239,7 +246,7 @@ class FlavorAssigner:
         fungibility = task.request.queue.spec.fungibility
         for resource, amount in wanted.items():
             key = FlavorResource(flavor, resource)
-            before = task.assignment.usage.get(key, 0)
+            before = task.assignment.usage.get(key, ZERO)
             more = _more_than_held(task, key, amount, trial) if task.request.replaced else amount
             choice = self._weigh(task.request, key, before, more, trial)
             rank = _rank(choice, fungibility)
@@ -250,7 +257,7 @@ class FlavorAssigner:
             trial.missing = {}  # the older slice has another flavor: more quota would not help
         return trial
 
-    def _refusal(self, task: _Task, flavor: str, wanted: Mapping[str, int]) -> str:
+    def _refusal(self, task: _Task, flavor: str, wanted: Requests) -> str:
         """Why the flavor cannot be used at all, empty when it can."""
         allowed = task.request.allowed
         first = next(iter(wanted))
@@ -290,8 +297,8 @@ class FlavorAssigner:
         self,
         request: AssignmentRequest,
         key: FlavorResource,
-        before: int,
-        amount: int,
+        before: Amount,
+        amount: Amount,
         trial: _Trial,
     ) -> FlavorChoice:
         """Compare one amount with quota; notes what is missing on the trial."""
@@ -309,7 +316,7 @@ class FlavorAssigner:
             trial.obstacle = max(trial.obstacle, Obstacle.EXCEEDS_MAX_QUOTA)
             trial.missing[resource] = subtract(value, most)
             return FlavorChoice(key.flavor, FlavorMode.NO_FIT, 0)
-        free = max(0, node.available(key))
+        free = max(ZERO, node.available(key))
         level, may_reclaim = node.borrowing_level(key, value)
         if value <= free:
             return FlavorChoice(key.flavor, FlavorMode.FIT, level)
@@ -334,7 +341,7 @@ class FlavorAssigner:
         return rules.may_borrow_while_preempting or (is_fair and may_reclaim)
 
 
-def _more_than_held(task: _Task, key: FlavorResource, amount: int, trial: _Trial) -> int:
+def _more_than_held(task: _Task, key: FlavorResource, amount: Amount, trial: _Trial) -> Amount:
     """What is asked for beyond what the replaced slice holds; notes where it has another flavor."""
     for _, item in task.members:
         held = item.held
@@ -347,7 +354,7 @@ def _more_than_held(task: _Task, key: FlavorResource, amount: int, trial: _Trial
                 f"{flavor}"
             )
             break
-        amount -= held.amounts.get(key.resource, 0)
+        amount = subtract(amount, held.amounts.get(key.resource, ZERO))
     return amount
 
 
@@ -361,7 +368,7 @@ def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
     for pod_set, count, before in zip(workload.pod_sets, counts, held, strict=False):
         requests = scaled(pod_set.shape.requests.amounts, count)
         if PODS in request.queue.group_of:
-            requests[PODS] = count
+            requests[PODS] = amount_of(count)
         result.append(PodSetAssignment(pod_set.name, count, requests, held=before))
     return result
 

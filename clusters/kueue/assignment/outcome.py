@@ -10,7 +10,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Any
 
-from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.amounts import (
+    ZERO,
+    Amount,
+    FlavorResource,
+    Requests,
+    add_usage,
+    format_amount,
+    multiply,
+    split,
+    subtract,
+)
 from clusters.kueue.topology.need import PodSetNeed
 from clusters.kueue.workload.placement import Placement, placement_document
 from clusters.kueue.workload.workloads import PodSetHold
@@ -99,7 +109,7 @@ class PodSetAssignment:
 
     name: str
     count: int
-    requests: Mapping[str, int]
+    requests: Requests
     held: PodSetHold | None = None
     choices: dict[str, FlavorChoice] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
@@ -108,17 +118,19 @@ class PodSetAssignment:
     delayed: str = ""
     error: str = ""
 
-    def beyond_held(self, resource: str) -> int:
+    def beyond_held(self, resource: str) -> Amount:
         """Amount that it asks for in addition to what the replaced slice holds."""
-        amount = self.requests.get(resource, 0)
-        return amount - self.held.amounts.get(resource, 0) if self.held is not None else amount
+        amount = self.requests.get(resource, ZERO)
+        if self.held is None:
+            return amount
+        return subtract(amount, self.held.amounts.get(resource, ZERO))
 
-    def of_more_pods(self, resource: str) -> int:
+    def of_more_pods(self, resource: str) -> Amount:
         """Amount of the pods that it has more than the replaced slice."""
-        amount = self.requests.get(resource, 0)
+        amount = self.requests.get(resource, ZERO)
         if self.held is None or not self.count:
             return amount
-        return amount // self.count * (self.count - self.held.count)
+        return multiply(split(amount, self.count), self.count - self.held.count)
 
     @property
     def mode(self) -> FlavorMode:
@@ -143,7 +155,7 @@ class Assignment:
     """
 
     pod_sets: list[PodSetAssignment] = field(default_factory=list)
-    usage: dict[FlavorResource, int] = field(default_factory=dict)
+    usage: dict[FlavorResource, Amount] = field(default_factory=dict)
     last_tried: dict[tuple[str, str], int] = field(default_factory=dict)
     obstacle: Obstacle = Obstacle.NONE
     attempts: list[FlavorAttempt] = field(default_factory=list)
@@ -182,14 +194,14 @@ class Assignment:
         self.pod_sets.append(item)
         add_usage(self.usage, _amounts(item, item.beyond_held))
 
-    def to_free(self) -> Mapping[FlavorResource, int]:
+    def to_free(self) -> Mapping[FlavorResource, Amount]:
         """Amounts by (flavor, resource) that preemption makes room for.
 
         Those of the pods that are new where a slice is replaced, by what one of them asks for now.
         """
         if all(item.held is None for item in self.pod_sets):
             return self.usage
-        total: dict[FlavorResource, int] = {}
+        total: dict[FlavorResource, Amount] = {}
         for item in self.pod_sets:
             add_usage(total, _amounts(item, item.of_more_pods))
         return total
@@ -246,7 +258,9 @@ class Assignment:
         }
 
 
-def _amounts(item: PodSetAssignment, amount_of: Callable[[str], int]) -> dict[FlavorResource, int]:
+def _amounts(
+    item: PodSetAssignment, amount_of: Callable[[str], Amount]
+) -> dict[FlavorResource, Amount]:
     found = {
         FlavorResource(choice.flavor, resource): amount_of(resource)
         for resource, choice in item.choices.items()

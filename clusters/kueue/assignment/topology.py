@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from clusters.kueue.amounts import split, wholes
 from clusters.kueue.assignment.outcome import (
     Assignment,
     AssignmentMode,
@@ -236,7 +237,7 @@ class TopologyAssigner:
             flavor = [name for name in sorted(flavors) if self.is_placed(name)]
             if len(flavor) != 1:
                 continue
-            requests = shapes[item.name].requests.of_pod
+            requests = wholes(shapes[item.name].requests.of_pod)
             for use in placed_uses(placement, flavor=flavor[0], requests=requests):
                 count = use.count - before.get((item.name, use.domain), 0)
                 if count > 0:
@@ -282,7 +283,7 @@ class TopologyAssigner:
             name=pod_set.name,
             shape=pod_set.shape,
             count=item.count,
-            requests=pod_set.shape.requests.of_pod,
+            requests=wholes(pod_set.shape.requests.of_pod),
             request=pod_set.shape.topology,
             flavor=placed[0],
             is_implied=not pod_set.shape.topology.is_explicit,
@@ -347,7 +348,7 @@ def _no_flavor(placed: Sequence[str], *, has_any: bool) -> str:
 def held_assignment(hold: PodSetHold, workload: Workload) -> PodSetAssignment:
     """What a second pass begins with: flavors and domains of the first one."""
     left = hold.count - min(workload.reclaimable.get(hold.name, 0), hold.count)
-    each = {name: amount // max(1, hold.count) for name, amount in hold.amounts.items()}
+    each = {name: split(amount, hold.count or 1) for name, amount in hold.amounts.items()}
     return PodSetAssignment(
         name=hold.name,
         count=left,

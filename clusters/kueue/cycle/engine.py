@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from clusters.kueue.amounts import ZERO
 from clusters.kueue.assignment.topology import unfollowed
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.cluster_state import ClusterState
@@ -275,7 +276,7 @@ class Engine:
                 PodSetHold(
                     name=item.name,
                     flavors={name: choice.flavor for name, choice in item.choices.items()},
-                    amounts={name: item.requests.get(name, 0) for name in item.choices},
+                    amounts={name: item.requests.get(name, ZERO) for name in item.choices},
                     count=item.count,
                     placement=item.placement,
                     delayed=item.delayed,

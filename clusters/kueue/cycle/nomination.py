@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.amounts import Amount, FlavorResource
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.assignment.topology import accept
@@ -88,7 +88,7 @@ class Nominator:
         accept(entry.assignment, placed)
 
     def try_preemption(
-        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: Amount
     ) -> tuple[FlavorMode, int]:
         """Mode and borrowing level that preemption for one (flavor, resource) would lead to."""
         targets = self._preemption.targets(

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
-from clusters.kueue.amounts import FlavorResource, Usage, add, subtract
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, Usage, add, subtract
 from clusters.kueue.assignment.outcome import AssignmentMode
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.cycle.entries import Entry, EntryStatus
@@ -236,14 +236,16 @@ class Scheduler:
         self._assume(entry, usage, assumed)
 
 
-def _reserved(queue: ClusterQueueState, key: FlavorResource, amount: int, *, level: int) -> int:
+def _reserved(
+    queue: ClusterQueueState, key: FlavorResource, amount: Amount, *, level: int
+) -> Amount:
     quota = queue.spec.quotas[key]
-    used = queue.node.usage.get(key, 0)
+    used = queue.node.usage.get(key, ZERO)
     if level > 0:
         if quota.borrowing_limit is None:
             return amount
-        return max(0, min(amount, subtract(add(quota.nominal, quota.borrowing_limit), used)))
-    return max(0, min(amount, subtract(quota.nominal, used)))
+        return max(ZERO, min(amount, subtract(add(quota.nominal, quota.borrowing_limit), used)))
+    return max(ZERO, min(amount, subtract(quota.nominal, used)))
 
 
 _Rank = tuple[bool, tuple[bool, float], int, datetime, str]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from clusters.kueue.amounts import FlavorResource, parse_amount
+from clusters.kueue.amounts import FlavorResource, count_of, wholes
 from clusters.kueue.cycle.decisions import Admit, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.changes import AnyChange, Drain, ObjectChange, Raise
@@ -133,7 +133,7 @@ def _started(item: Admit) -> dict[str, Any]:
         usage = pod_set.get("resourceUsage") or {}
         for resource, flavor in (pod_set.get("flavors") or {}).items():
             pair = FlavorResource(flavor, resource)
-            amounts[pair] = amounts.get(pair, 0) + parse_amount(usage.get(resource, "0"), resource)
+            amounts[pair] = amounts.get(pair, 0) + count_of(usage.get(resource, "0"), resource)
     return {
         "key": item.key,
         "clusterQueue": item.admission["clusterQueue"],
@@ -149,6 +149,6 @@ def _gone(item: Preempt, engine: Engine, forecast: Forecast) -> dict[str, Any]:
         "clusterQueue": item.cluster_queue,
         "preemptor": item.preemptor,
         "reason": item.reason,
-        "amounts": amounts_document(holding.usage if holding is not None else {}),
+        "amounts": amounts_document(wholes(holding.usage) if holding is not None else {}),
         "restarts": item.key in forecast.admitted,
     }

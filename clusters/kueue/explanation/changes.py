@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from budgets.plan import StopPolicy
-from clusters.kueue.amounts import FlavorResource, add
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, add, amount_of
 from clusters.kueue.cycle.cluster_state import ClusterState
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.quota.resource_node import NO_QUOTA, Quota
@@ -212,10 +212,10 @@ def _pair(change: Raise, quotas: Mapping[FlavorResource, Quota]) -> FlavorResour
 
 def _raised(quota: Quota | None, amount: int) -> Quota:
     quota = quota or NO_QUOTA
-    return _with_nominal(quota, max(0, add(quota.nominal, amount)))
+    return _with_nominal(quota, max(ZERO, add(quota.nominal, amount_of(amount))))
 
 
-def _with_nominal(quota: Quota, nominal: int) -> Quota:
+def _with_nominal(quota: Quota, nominal: Amount) -> Quota:
     # A queue cannot lend more than it has.
     lending = None if quota.lending_limit is None else min(quota.lending_limit, nominal)
     return Quota(nominal, quota.borrowing_limit, lending)
@@ -225,9 +225,9 @@ def _drain(engine: Engine, *, now: datetime) -> None:
     state = engine.state
     for cohort in list(state.snapshot.cohorts.values()):
         if cohort.is_declared:
-            none = {pair: _with_nominal(quota, 0) for pair, quota in cohort.spec.quotas.items()}
+            none = {pair: _with_nominal(quota, ZERO) for pair, quota in cohort.spec.quotas.items()}
             state.set_cohort(replace(cohort.spec, quotas=none))
     for queue in list(state.snapshot.queues.values()):
-        none = {pair: _with_nominal(quota, 0) for pair, quota in queue.spec.quotas.items()}
+        none = {pair: _with_nominal(quota, ZERO) for pair, quota in queue.spec.quotas.items()}
         stopped = replace(queue.spec, quotas=none, stop_policy=StopPolicy.HOLD_AND_DRAIN)
         state.set_queue(stopped, now=now)

@@ -7,12 +7,21 @@ Source: Kueue pkg/controller/core/{clusterqueue,localqueue}_controller.go, v0.19
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from clusters.kueue.amounts import FlavorResource, add_usage, format_amount
+from clusters.kueue.amounts import (
+    ZERO,
+    Amount,
+    FlavorResource,
+    Usage,
+    add_usage,
+    format_amount,
+    subtract,
+    whole,
+)
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.queueing.readiness import ActiveCondition, local_queue_condition
 from clusters.kueue.quota.fair_sharing import share_of
@@ -151,7 +160,7 @@ def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
             continue
         share = share_of(node)
         borrowed = sum(
-            max(0, used - node.subtree_quota.get(key, 0))
+            max(0, whole(subtract(used, node.subtree_quota.get(key, ZERO))))
             for key, used in node.usage.items()
             if key.resource == share.resource
         )
@@ -162,7 +171,7 @@ def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
             node.weight,
             share.resource,
             borrowed,
-            node.parent.lendable.get(share.resource, 0),
+            whole(node.parent.lendable.get(share.resource, ZERO)),
             share.published,
         )
 
@@ -172,7 +181,7 @@ def _flavors(
 ) -> list[dict[str, Any]]:
     if queue is None:
         return []
-    total: dict[FlavorResource, int] = {}
+    total: dict[FlavorResource, Amount] = {}
     for holding in holdings:
         add_usage(total, holding.usage)
     return [
@@ -191,12 +200,13 @@ def _flavors(
 def _resource(
     node: ResourceNode,
     key: FlavorResource,
-    total: Mapping[FlavorResource, int],
+    total: Usage,
     shows_borrowed: bool,
 ) -> dict[str, str]:
-    used = total.get(key, 0)
+    used = total.get(key, ZERO)
     shown = {"name": key.resource, "total": format_amount(used, key.resource)}
     if shows_borrowed:
-        borrowed = max(0, used - node.nominal(key)) if node.parent is not None else 0
+        above = subtract(used, node.nominal(key)) if node.parent is not None else ZERO
+        borrowed = max(ZERO, above)
         shown["borrowed"] = format_amount(borrowed, key.resource)
     return shown

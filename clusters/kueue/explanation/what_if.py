@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from budgets.plan import StopPolicy
-from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.amounts import FlavorResource, whole
 from clusters.kueue.cycle.decisions import Admit, CycleResult, Pending, Preempt
 from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.changes import AnyChange, make, touched_queues
@@ -162,7 +162,7 @@ def _waiting(engine: Engine, result: CycleResult) -> object:
 def _potentials(engine: Engine, now: datetime) -> dict[str, dict[FlavorResource, int]]:
     engine.state.settle(now)
     return {
-        name: {key: queue.node.potential(key) for key in queue.spec.quotas}
+        name: {key: whole(queue.node.potential(key)) for key in queue.spec.quotas}
         for name, queue in engine.state.snapshot.queues.items()
     }
 

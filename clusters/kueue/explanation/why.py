@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from budgets.plan import StopPolicy
-from clusters.kueue.amounts import FlavorResource
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, subtract, whole, wholes
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import (
     Assignment,
@@ -246,7 +246,7 @@ class Explainer:
         hold = spec.stop_policy if spec is not None else StopPolicy.NONE
         kind = "" if hold is StopPolicy.NONE else "LocalQueue"
         return Explanation(
-            reason, message, hold=hold, hold_kind=kind, requests=workload.total_requests()
+            reason, message, hold=hold, hold_kind=kind, requests=wholes(workload.total_requests())
         )
 
     def _of_waiting(self, item: QueueItem) -> Explanation:
@@ -280,7 +280,7 @@ class Explainer:
             is_parked=not pending.is_active(key),
             hold=hold,
             hold_kind="" if hold is StopPolicy.NONE else "ClusterQueue",
-            requests=workload.total_requests(),
+            requests=wholes(workload.total_requests()),
             within=_within(workload),
             attempts=attempts,
             lacking=lacking,
@@ -308,7 +308,7 @@ class Explainer:
         return self._assigned[place]
 
     def try_preemption(
-        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: Amount
     ) -> tuple[FlavorMode, int]:
         """Whom it could preempt is not looked for again: the mode of its last cycle."""
         level, _ = queue.node.borrowing_level(key, amount)
@@ -348,7 +348,9 @@ class Explainer:
             Holder(
                 key=holding.workload.key,
                 cluster_queue=queue.spec.name,
-                amounts={pair: holding.usage[pair] for pair in lacking if pair in holding.usage},
+                amounts={
+                    pair: whole(holding.usage[pair]) for pair in lacking if pair in holding.usage
+                },
                 protection=_protection(workload, own, queue, holding, lacking),
                 since=_since(holding),
             )
@@ -396,7 +398,9 @@ def _since(holding: Holding) -> datetime:
 
 
 def _borrowed(node: ResourceNode, lacking: Pairs) -> dict[FlavorResource, int]:
-    used = {pair: node.usage.get(pair, 0) - node.nominal(pair) for pair in lacking}
+    used = {
+        pair: whole(subtract(node.usage.get(pair, ZERO), node.nominal(pair))) for pair in lacking
+    }
     return {pair: amount for pair, amount in sorted(used.items()) if amount > 0}
 
 
@@ -408,10 +412,12 @@ def _own_quota(
     for pair in queue.spec.quotas:
         if pair.flavor not in flavors or pair.resource not in wanted:
             continue
-        nominal, used, available = node.nominal(pair), node.usage.get(pair, 0), node.available(pair)
-        unused = max(0, nominal - used)
-        lent = max(0, unused - max(0, available))
-        found[pair] = OwnQuota(nominal, used, available, node.potential(pair), lent)
+        nominal, used = node.nominal(pair), node.usage.get(pair, ZERO)
+        available = node.available(pair)
+        unused = max(ZERO, subtract(nominal, used))
+        lent = max(ZERO, subtract(unused, max(ZERO, available)))
+        figures = (nominal, used, available, node.potential(pair), lent)
+        found[pair] = OwnQuota(*map(whole, figures))
     return found
 
 

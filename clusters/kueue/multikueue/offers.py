@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
-from clusters.kueue.amounts import FlavorResource, Usage, parse_amount
+from clusters.kueue.amounts import Amount, FlavorResource, Usage, parse_amount, whole
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
 from clusters.kueue.configuration import Configuration
@@ -105,7 +105,7 @@ class _NoPreemption:
     """Answers the assigner that nobody is stopped for this."""
 
     def try_preemption(
-        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: int
+        self, workload: Workload, *, queue: ClusterQueueState, key: FlavorResource, amount: Amount
     ) -> tuple[FlavorMode, int]:
         return FlavorMode.NO_CANDIDATES, 0
 
@@ -209,17 +209,19 @@ def _fit(found: Assignment, queue: ClusterQueueState) -> Fit:
 
 
 def _times(devices: Usage, queue: ClusterQueueState) -> int:
-    free = [max(0, queue.node.available(key)) // amount for key, amount in devices.items()]
+    free = [
+        max(0, whole(queue.node.available(key))) // whole(amount) for key, amount in devices.items()
+    ]
     return min(free, default=0)
 
 
 def _price(devices: Usage, prices: Mapping[str, Decimal]) -> Decimal | None:
     if not devices or any(key.flavor not in prices for key in devices):
         return None
-    return sum((prices[key.flavor] * n for key, n in devices.items()), Decimal(0))
+    return sum((prices[key.flavor] * whole(n) for key, n in devices.items()), Decimal(0))
 
 
-def _reserved(document: Document) -> dict[FlavorResource, int]:
+def _reserved(document: Document) -> dict[FlavorResource, Amount]:
     listed = (document.get("status") or {}).get("flavorsReservation") or ()
     return {
         FlavorResource(flavor["name"], item["name"]): parse_amount(str(item["total"]), item["name"])

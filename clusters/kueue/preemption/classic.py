@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cmp_to_key
 from typing import Any
 
-from clusters.kueue.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import ZERO, FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.snapshot import Snapshot
 from clusters.kueue.quota.specifications import PreemptionPolicy
@@ -200,7 +200,9 @@ class ClassicalPreemption:
         """Whether borrowing is allowed, attempt by attempt."""
         may_borrow = preemptor.queue.spec.preemption.may_borrow_while_preempting
         node = preemptor.queue.node
-        is_under_nominal = all(node.usage.get(key, 0) < node.nominal(key) for key in preemptor.keys)
+        is_under_nominal = all(
+            node.usage.get(key, ZERO) < node.nominal(key) for key in preemptor.keys
+        )
         if variants == {_Variant.WITHIN_QUEUE}:
             return (True,)
         if not may_borrow and not is_under_nominal:

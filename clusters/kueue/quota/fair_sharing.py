@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Final
 
-from clusters.kueue.amounts import UNLIMITED
+from clusters.kueue.amounts import UNLIMITED, ZERO, Amount, add, subtract, whole
 from clusters.kueue.quota.resource_node import ResourceNode
 
 
@@ -48,7 +48,7 @@ class DominantShare:
     @property
     def published(self) -> int:
         """``status.fairSharing.weightedShare``: rounded up, the largest number when infinite."""
-        return UNLIMITED if self.is_infinite else math.ceil(self.sort_key[1])
+        return whole(UNLIMITED) if self.is_infinite else math.ceil(self.sort_key[1])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DominantShare) and self.sort_key == other.sort_key
@@ -67,19 +67,19 @@ def share_of(node: ResourceNode) -> DominantShare:
     """Dominant resource share of a node; none for a root. O(pairs in use)."""
     if node.parent is None:
         return NO_SHARE
-    borrowed: dict[str, int] = {}
+    borrowed: dict[str, Amount] = {}
     for key, used in node.usage.items():
-        above = used - node.subtree_quota.get(key, 0)
-        if above > 0:
-            borrowed[key.resource] = borrowed.get(key.resource, 0) + above
+        above = subtract(used, node.subtree_quota.get(key, ZERO))
+        if above > ZERO:
+            borrowed[key.resource] = add(borrowed.get(key.resource, ZERO), above)
     if not borrowed:
         return DominantShare(weight=node.weight)
     ratio, dominant = 0.0, ""
     lendable = node.parent.lendable
     for resource in sorted(borrowed):
-        most = lendable.get(resource, 0)
+        most = whole(lendable.get(resource, ZERO))
         if most > 0:
-            value = float(borrowed[resource]) * 1000.0 / float(most)
+            value = float(whole(borrowed[resource])) * 1000.0 / float(most)
             if value > ratio:
                 ratio, dominant = value, resource
     return DominantShare(ratio=ratio, weight=node.weight, resource=dominant, is_borrowing=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from clusters.kueue.amounts import FlavorResource, Usage, add
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, Usage, add
 from clusters.kueue.configuration import Gates
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, FlavorSpec
@@ -227,18 +227,18 @@ class Snapshot:
             del self._elsewhere[holding.cluster_queue]
         return holding
 
-    def admitted_of(self, local_queue: str, *, queue: str) -> dict[str, int]:
+    def admitted_of(self, local_queue: str, *, queue: str) -> dict[str, Amount]:
         """What the admitted workloads of a LocalQueue hold in a ClusterQueue, by resource.
 
         Cost: O(what is held in the ClusterQueue).
         """
-        total: dict[str, int] = {}
+        total: dict[str, Amount] = {}
         state = self.queues.get(queue)
         for holding in state.holdings.values() if state is not None else ():
             workload = holding.workload
             if workload.is_admitted and workload.local_queue == local_queue:
                 for key, amount in holding.usage.items():
-                    total[key.resource] = add(total.get(key.resource, 0), amount)
+                    total[key.resource] = add(total.get(key.resource, ZERO), amount)
         return total
 
     def past_usage(self, holding: Holding) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from budgets.plan import StopPolicy
 from clusters.documents.conditions import is_true
-from clusters.kueue.amounts import FlavorResource, parse_amount
+from clusters.kueue.amounts import Amount, FlavorResource, parse_amount
 from clusters.kueue.configuration import parse_weight
 from clusters.kueue.quota.resource_node import Quota
 from clusters.kueue.workload.matching import (
@@ -249,7 +249,7 @@ def _resource_groups(
 
 
 def _quota(item: Document) -> Quota:
-    def limit(name: str) -> int | None:
+    def limit(name: str) -> Amount | None:
         text = item.get(name)
         return None if text is None else parse_amount(str(text), item["name"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clusters.kueue.amounts import FlavorResource, Usage
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, Usage
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, ResourceGroup
 from clusters.kueue.topology.tree import PlacedUse
@@ -28,7 +28,7 @@ class Holding:
     """
 
     workload: Workload
-    usage: dict[FlavorResource, int]
+    usage: dict[FlavorResource, Amount]
     keys: frozenset[FlavorResource]
     is_evicted: bool
     places: tuple[PlacedUse, ...] = ()
@@ -84,7 +84,7 @@ class ClusterQueueState:
     def fits(self, usage: Usage) -> bool:
         """Whether every amount is available now."""
         node = self.node
-        return all(amount <= max(0, node.available(key)) for key, amount in usage.items())
+        return all(amount <= max(ZERO, node.available(key)) for key, amount in usage.items())
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final, TypeAlias
 
-from clusters.kueue.amounts import DECIMAL_STEPS, Requests, parse_decimal, with_suffix
+from clusters.kueue.amounts import DECIMAL_STEPS, Requests, parse_decimal, whole, with_suffix
 from clusters.kueue.configuration import AdmissionFairSharing, parse_weight
 
 Nanos: TypeAlias = Mapping[str, int]
@@ -215,7 +215,7 @@ def parse_share(document: Mapping[str, Any]) -> QueueShare:
 def nanos_of(requests: Requests) -> Nanos:
     """Amounts, thousandths for ``cpu`` and units for others, as billionths of a unit."""
     return {
-        name: amount * (_NANO // 1000 if name == "cpu" else _NANO)
+        name: whole(amount) * (_NANO // 1000 if name == "cpu" else _NANO)
         for name, amount in requests.items()
     }
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, key_of
-from clusters.kueue.amounts import parse_amount
+from clusters.kueue.amounts import parse_amount, whole, wholes
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.matching import (
     NodeRules,
@@ -87,7 +87,9 @@ def parse_node(document: Document) -> NodeSpec:
         name=metadata["name"],
         labels=dict(metadata.get("labels") or {}),
         taints=parse_taints(spec.get("taints")),
-        allocatable={name: parse_amount(str(text), name) for name, text in allocatable.items()},
+        allocatable={
+            name: whole(parse_amount(str(text), name)) for name, text in allocatable.items()
+        },
         is_usable=not spec.get("unschedulable") and is_true(document, "Ready"),
     )
 
@@ -105,7 +107,7 @@ def parse_pod(document: Document) -> PodUse:
     has_ended = (document.get("status") or {}).get("phase") in _ENDED
     if has_ended or any(name in annotations for name in PLACED_BY_KUEUE):
         node = ""
-    amounts = dict(pod_requests(spec, surroundings=_AS_IS, path="").of_pod) if node else {}
+    amounts = dict(wholes(pod_requests(spec, surroundings=_AS_IS, path="").of_pod)) if node else {}
     amounts[PODS] = amounts.get(PODS, 0) + 1
     return PodUse(key=key_of(document), node=node, amounts=amounts)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from clusters.kueue.amounts import split, whole, wholes
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.nodes import NodeSpec, PodUse, is_member
 from clusters.kueue.topology.placer import Placer
@@ -219,9 +220,9 @@ def held_uses(workload: Workload) -> tuple[PlacedUse, ...]:
             continue
         shape = shapes.get(hold.name)
         requests = (
-            {name: amount // max(1, hold.count) for name, amount in hold.amounts.items()}
+            {name: whole(split(amount, hold.count or 1)) for name, amount in hold.amounts.items()}
             if shape is None
-            else shape.requests.of_pod
+            else wholes(shape.requests.of_pod)
         )
         for flavor in sorted(set(hold.flavors.values())):
             found.extend(placed_uses(hold.placement, flavor=flavor, requests=requests))

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clusters.documents.keys import identity_of
-from clusters.kueue.amounts import UNLIMITED, add, parse_decimal
+from clusters.kueue.amounts import (
+    UNLIMITED,
+    ZERO,
+    Amount,
+    Requests,
+    add,
+    amount_of,
+    parse_decimal,
+    whole,
+)
 from clusters.kueue.configuration import Configuration
 
 Document = Mapping[str, Any]
@@ -68,7 +77,7 @@ class Claimed:
         templates: names of the templates that it was read from, or is missing.
     """
 
-    amounts: Mapping[str, int] = field(default_factory=dict)
+    amounts: Requests = field(default_factory=dict)
     templates: tuple[str, ...] = ()
     problem: ClaimProblem | None = None
 
@@ -123,7 +132,7 @@ class NamedCount:
         replaced: the names that they are asked for by.
     """
 
-    amounts: Mapping[str, int]
+    amounts: Requests
     replaced: frozenset[str]
     problem: ClaimProblem | None = None
 
@@ -219,7 +228,7 @@ class Devices:
         if is_named:
             return Claimed(problem=ClaimProblem(_ALL_SETS, NAMED_CLAIM))
         templates = tuple(name for _, name in asked)
-        total: dict[str, int] = {}
+        total: dict[str, Amount] = {}
         for at, name in asked:
             template = self._templates.get(f"{namespace}/{name}")
             refusal = self._refusal(template, name, at=at, pod_set=pod_set)
@@ -227,7 +236,7 @@ class Devices:
                 return Claimed({}, templates, ClaimProblem(_OF_TEMPLATE, refusal))
             for device_class, count in template.requests:
                 resource = self._classes.resources[device_class]
-                total[resource] = add(total.get(resource, 0), count)
+                total[resource] = add(total.get(resource, ZERO), amount_of(count))
         return Claimed(total, templates)
 
     def _refusal(self, template: ClaimTemplate | None, name: str, *, at: str, pod_set: str) -> str:
@@ -272,7 +281,7 @@ def count_named(
     Raises:
         ValueError: a quantity is malformed.
     """
-    amounts: dict[str, int] = {}
+    amounts: dict[str, Amount] = {}
     replaced: set[str] = set()
     problems: list[str] = []
     asked = {name for items in texts.values() for requests in items for name in requests}
@@ -282,7 +291,7 @@ def count_named(
         if total and not found:
             replaced.add(resource)
             counted = names.counts_as[resource]
-            amounts[counted] = add(amounts.get(counted, 0), total)
+            amounts[counted] = add(amounts.get(counted, ZERO), amount_of(total))
     if not problems:
         return NamedCount(amounts, frozenset(replaced))
     text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
@@ -306,7 +315,7 @@ def _named_total(
             if count <= 0:
                 continue
             first = first or at
-            if count != int(count) or count > UNLIMITED:
+            if count != int(count) or count > whole(UNLIMITED):
                 problems.append(_invalid(at, resource, text, _NOT_WHOLE))
             joined = totals[kind] + int(count)
             totals[kind] = max(totals[kind], int(count)) if kind == INITS else joined
@@ -317,7 +326,7 @@ def _named_total(
             "sources configured, which are not followed"
         )
         return 0, [f"{first}: Invalid value: {json.dumps(resource)}: {words}"]
-    if total > UNLIMITED and not problems:
+    if total > whole(UNLIMITED) and not problems:
         problems.append(_invalid(first, resource, str(total), _TOO_MANY))
     return total, problems
 
@@ -384,7 +393,7 @@ def _count(exactly: Document, place: str) -> int:
     given = exactly.get("count") or 1
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         raise ValueError(f"{place}.exactly.count: {str(given)[:40]!r} is no number of devices")
-    return min(given, UNLIMITED)
+    return min(given, whole(UNLIMITED))
 
 
 def template_facts(document: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from clusters.kueue.amounts import add, add_usage, parse_amount, parse_decimal
+from clusters.kueue.amounts import (
+    ZERO,
+    Amount,
+    Requests,
+    add,
+    add_usage,
+    parse_amount,
+    parse_decimal,
+)
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.devices import (
     INITS,
@@ -21,7 +29,7 @@ from clusters.kueue.workload.devices import (
     count_named,
 )
 
-_RequestMap = dict[str, int]
+_RequestMap = dict[str, Amount]
 Document = Mapping[str, Any]
 
 LIMIT_EXCEEDED: Final = "requests must not exceed its limits"
@@ -125,10 +133,10 @@ class PodRequests:
         claim_problem: why devices that it asks for by name cannot be counted.
     """
 
-    amounts: Mapping[str, int]
+    amounts: Requests
     limit_problems: tuple[str, ...] = ()
     range_problems: tuple[str, ...] = ()
-    of_pod: Mapping[str, int] = field(default_factory=dict)
+    of_pod: Requests = field(default_factory=dict)
     claim_problem: ClaimProblem | None = None
 
 
@@ -137,7 +145,7 @@ def pod_requests(
     *,
     surroundings: PodSurroundings,
     path: str,
-    claimed: Mapping[str, int] | None = None,
+    claimed: Requests | None = None,
 ) -> PodRequests:
     """Work out the requests of one pod, by the pod spec of its template.
 
@@ -179,7 +187,9 @@ def pod_requests(
         limit_problems=tuple(
             _problem(where, names, LIMIT_EXCEEDED)
             for where, item in placed
-            if (names := [n for n, most in item.limits.items() if item.requests.get(n, 0) > most])
+            if (
+                names := [n for n, most in item.limits.items() if item.requests.get(n, ZERO) > most]
+            )
         ),
         range_problems=tuple(text for each in ranges for text in _range_problems(*each)),
         of_pod=total,
@@ -274,9 +284,9 @@ def _containers_total(containers: list[_Container], inits: list[_Container]) -> 
         if not init.is_sidecar:
             add_usage(needed, init.requests)
         for name, amount in needed.items():
-            peak[name] = max(peak.get(name, 0), amount)
+            peak[name] = max(peak.get(name, ZERO), amount)
     for name, amount in peak.items():
-        total[name] = max(total.get(name, 0), amount)
+        total[name] = max(total.get(name, ZERO), amount)
     return total
 
 
@@ -287,28 +297,28 @@ def _accounted(total: _RequestMap, configuration: Configuration) -> _RequestMap:
         if not name.startswith(configuration.excluded_prefixes)
     }
     if not configuration.transformations:
-        return {name: max(0, amount) for name, amount in kept.items()}
+        return {name: max(ZERO, amount) for name, amount in kept.items()}
     result: _RequestMap = {}
     for name, amount in kept.items():
         rule = configuration.transformations.get(name)
         if rule is None or rule.keeps_input:
-            result[name] = add(result.get(name, 0), amount)
+            result[name] = add(result.get(name, ZERO), amount)
         if rule is None:
             continue
         inputs = parse_decimal(_plain(amount, name))
         if rule.multiply_by:
-            inputs *= parse_decimal(_plain(kept.get(rule.multiply_by, 0), rule.multiply_by))
+            inputs *= parse_decimal(_plain(kept.get(rule.multiply_by, ZERO), rule.multiply_by))
         for output, factor in rule.outputs.items():
             made = parse_amount(format(parse_decimal(factor) * inputs, "f"), output)
-            result[output] = add(result.get(output, 0), made)
-    return {name: max(0, amount) for name, amount in result.items()}
+            result[output] = add(result.get(output, ZERO), made)
+    return {name: max(ZERO, amount) for name, amount in result.items()}
 
 
-def _plain(amount: int, resource: str) -> str:
+def _plain(amount: Amount, resource: str) -> str:
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 
-def _range_problems(where: str, requests: Mapping[str, int], bounds: LimitRules) -> Iterable[str]:
+def _range_problems(where: str, requests: Requests, bounds: LimitRules) -> Iterable[str]:
     for detail, limits, is_beyond in (
         (ABOVE_RANGE, bounds.highest, operator.gt),
         (BELOW_RANGE, bounds.lowest, operator.lt),

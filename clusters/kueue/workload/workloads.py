@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from clusters.kueue.amounts import FlavorResource, add, add_usage, multiply
+from clusters.kueue.amounts import (
+    ZERO,
+    Amount,
+    FlavorResource,
+    Requests,
+    add,
+    add_usage,
+    multiply,
+    split,
+)
 from clusters.kueue.workload.devices import ClaimProblem
 from clusters.kueue.workload.matching import NodeRules, Toleration
 from clusters.kueue.workload.placement import Placement
@@ -74,7 +83,7 @@ class PodSetHold:
 
     name: str
     flavors: Mapping[str, str]
-    amounts: Mapping[str, int]
+    amounts: Requests
     count: int
     placement: Placement | None = None
     delayed: str = ""
@@ -109,8 +118,8 @@ class Reservation:
             if count >= hold.count:
                 yield hold
                 continue
-            amounts = {name: amount // hold.count * count for name, amount in hold.amounts.items()}
-            yield PodSetHold(hold.name, hold.flavors, amounts, count)
+            each = {name: split(amount, hold.count) for name, amount in hold.amounts.items()}
+            yield PodSetHold(hold.name, hold.flavors, scaled(each, count), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +182,9 @@ class Workload:
         """Key of its LocalQueue, which need not exist."""
         return f"{self.namespace}/{self.queue_name}"
 
-    def total_requests(self) -> dict[str, int]:
+    def total_requests(self) -> dict[str, Amount]:
         """What all pods that still need resources ask for."""
-        total: dict[str, int] = {}
+        total: dict[str, Amount] = {}
         for item in self.pod_sets:
             add_usage(total, scaled(item.shape.requests.amounts, self.remaining_count(item)))
         return total
@@ -234,13 +243,13 @@ class Workload:
         counts = {item.name: self.remaining_count(item) for item in self.pod_sets}
         return tuple(self.reservation.left(counts))
 
-    def usage(self) -> dict[FlavorResource, int]:
+    def usage(self) -> dict[FlavorResource, Amount]:
         """Amounts held; empty while pending."""
-        total: dict[FlavorResource, int] = {}
+        total: dict[FlavorResource, Amount] = {}
         for hold in self.held():
             for resource, flavor in hold.flavors.items():
                 key = FlavorResource(flavor, resource)
-                total[key] = add(total.get(key, 0), hold.amounts.get(resource, 0))
+                total[key] = add(total.get(key, ZERO), hold.amounts.get(resource, ZERO))
         return total
 
     def resource_problem(self) -> str:
@@ -273,7 +282,7 @@ class Workload:
         )
 
 
-def scaled(requests: Mapping[str, int], count: int) -> dict[str, int]:
+def scaled(requests: Requests, count: int) -> dict[str, Amount]:
     """Requests of ``count`` pods."""
     return {name: multiply(amount, count) for name, amount in requests.items()}
 

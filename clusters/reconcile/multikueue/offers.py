@@ -25,6 +25,7 @@ from clusters.documents.keys import Document, annotations_of, labels_of
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
+from clusters.kueue.amounts import Usage
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.workers import DispatchFleet
@@ -56,7 +57,7 @@ class Scout:
         self._tried_at = -CONNECT_EVERY_S
         self._has_changed = False
         self._quota: WorkerQuota | None = None
-        self._booked: list[tuple[float, str, Mapping[Any, int]]] = []
+        self._booked: list[tuple[float, str, Usage]] = []
 
     def quota(self) -> WorkerQuota | None:
         """The worker's quota now; None while it is not known."""
@@ -76,7 +77,7 @@ class Scout:
         """Whether its quota is known, or was waited for long enough."""
         return self.quota() is not None or time.monotonic() - self._born_at > SETTLE_S
 
-    def book(self, queue: str, usage: Mapping[Any, int]) -> None:
+    def book(self, queue: str, usage: Usage) -> None:
         """Count a nomination until the worker's queue tells what became of it."""
         self._booked.append((time.monotonic() + BOOKED_S, queue, usage))
         if self._quota is not None:

@@ -25,7 +25,7 @@ from clusters.errors import ClusterError, Forbidden, Refusal, Terminal, Unreacha
 from clusters.kube.client import Selection
 from clusters.kube.resources import CLUSTER_QUEUE, NODE, POD, Document
 from clusters.kube.watch import Reflector, ReflectorSettings
-from clusters.kueue.amounts import parse_amount
+from clusters.kueue.amounts import count_of
 from clusters.models import Cluster, NodeSight
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.watches import Seen, Watches
@@ -249,7 +249,7 @@ def _told(listed: Iterable[Document], flavor: str, resource: str) -> tuple[int, 
             for amount in row.get("resources") or ():
                 if amount.get("name") == resource:
                     total, borrowed = amount.get("total", "0"), amount.get("borrowed", "0")
-                    return parse_amount(str(total), resource), parse_amount(str(borrowed), resource)
+                    return count_of(str(total), resource), count_of(str(borrowed), resource)
     return None
 
 
@@ -259,7 +259,7 @@ def _nominal(document: Document) -> dict[tuple[str, str], int]:
     for group in (document.get("spec") or {}).get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for row in flavor.get("resources") or ():
-                amount = parse_amount(str(row.get("nominalQuota", "0")), str(row["name"]))
+                amount = count_of(str(row.get("nominalQuota", "0")), str(row["name"]))
                 found[str(flavor["name"]), str(row["name"])] = amount
     return found
 

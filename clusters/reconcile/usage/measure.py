@@ -11,7 +11,7 @@ from clusters.documents.conditions import is_true
 from clusters.documents.keys import identity_of
 from clusters.documents.labels import HOSTNAME
 from clusters.kube.resources import Document
-from clusters.kueue.amounts import parse_amount
+from clusters.kueue.amounts import count_of
 
 MOST_LABELS: Final = 60
 _ENDED = ("Succeeded", "Failed")
@@ -205,6 +205,6 @@ def _requested(container: Mapping[str, Any], resource: str) -> int:
 def _gpus(amounts: Mapping[str, Any] | None, resource: str) -> int:
     """Devices of a resource; none where what stands there is no quantity."""
     try:
-        return parse_amount(str((amounts or {}).get(resource, "0")), resource)
+        return count_of(str((amounts or {}).get(resource, "0")), resource)
     except ValueError:
         return 0
