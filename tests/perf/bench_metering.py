@@ -9,9 +9,10 @@ PodsReady, and one in ten was evicted once and admitted again: four more. What w
 future is left out, so that some still run at the end.
 
 The events of two workers lie in the table as their watches would have left them, in the order of
-time. As in a running portal each worker has a process of its own that builds states and
-intervals, and one meter sweeps the whole. ``PERF_EVENTS`` changes the size and keeps the
-proportions; ``PERF_PROFILE`` names a file for profiles (CPU time) of the steps.
+time. The clock runs from there to the hour facts: writing the events down is not in it. As in a
+running portal each worker has a process of its own that builds states and intervals, and one meter
+sweeps the whole. ``PERF_EVENTS`` changes the size and keeps the proportions; ``PERF_PROFILE`` names
+a file for profiles (CPU time) of the steps.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tests.databases import as_owner
 from tests.reconcile.fleet_rows import register
 from tests.reconcile.test_usage_build import RUNS, recorded, source
 from tests.reconcile.usage_hand import build_next
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 JULY = hours(24 * 150)
 DONE = {**RUNS, "Finished": 3}
@@ -357,6 +357,15 @@ def test_who_is_killed_has_taken_whole_batches_and_the_next_one_goes_on(
     assert [row.after["events"] for row in entries] == [4, 4, 4]
 
 
+def somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE NOT granted AND datname = current_database()"
+        )
+        return cursor.fetchone() is not None
+
+
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 def test_two_at_once_take_each_event_once(
@@ -389,8 +398,7 @@ def test_two_at_once_take_each_event_once(
     first.start()
     assert has_marked.wait(PATIENCE_S)
     second.start()
-    second.join(0.5)
-    assert second.is_alive(), "it waits for the rows of the first"
+    eventually(somebody_waits_for_a_lock)
     may_go_on.set()
     first.join(PATIENCE_S)
     second.join(PATIENCE_S)
