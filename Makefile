@@ -31,6 +31,7 @@ stories: $(STAMP)
 	UPDATE_GOLDEN=1 $(RUN) -m pytest -q tests/stories/test_dispatch_form.py -k table
 	$(RUN) -m tests.mutation
 	$(RUN) -m tests.controls
+	$(RUN) -m tests.image
 
 fix: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
