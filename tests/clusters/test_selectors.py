@@ -92,7 +92,7 @@ def test_queries_do_not_grow_with_the_fleet(
 ) -> None:
     with django_assert_max_num_queries(6):
         selectors.cluster_rows(fleet.admin)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         selectors.cluster_detail(fleet.admin, "gpu-east")
     with django_assert_max_num_queries(4):
         selectors.sync_state(fleet.owner, fleet.vision)
