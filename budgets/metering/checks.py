@@ -69,7 +69,7 @@ def identity_faults(usage: Usage, *, pools: Pools | None = None) -> tuple[str, .
         total[0] -= row.committed_used
         total[1] -= row.burst
     faults += [
-        f"{key[0]}/{key[1]} at {key[2]}: workloads do not add up to the hour by {rest}"
+        f"{key[0]}/{key[1]} at {key[3]}: workloads do not add up to the hour by {rest}"
         for key, rest in classes.items()
         if rest != [0, 0]
     ]

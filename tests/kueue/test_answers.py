@@ -807,6 +807,17 @@ def test_explainer_says_of_each_what_it_would_say_alone():
     assert [item.key for item in explained(world, "x").holders] == ["ns/held"]
 
 
+def test_explainer_looks_for_the_borrowers_of_a_tree_once():
+    world = borrowing()
+    world.run()
+    together = Explainer(world.engine, now=world.now)
+    mine, yours = together.explain("ns/mine"), together.explain("ns/yours")
+    assert mine is not None
+    assert yours is not None
+    assert yours.borrowers[0] == Borrower("d", {KEY: 4})
+    assert yours.borrowers[0] is mine.borrowers[0]
+
+
 def test_workload_that_was_not_tried_has_its_place_alone():
     world = World().feed(cluster_queue("q", group(f0=quota(8))))
     world.feed(*(workload(name, "q", gpus=2, age=age) for age, name in enumerate(("v", "w"))))

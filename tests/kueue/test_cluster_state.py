@@ -429,6 +429,16 @@ def test_who_was_parked_for_an_equal_one_is_noted_until_something_becomes_of_it(
     assert bypassed == set()
 
 
+def test_who_was_parked_for_an_equal_one_is_noted_no_more_once_it_is_admitted():
+    world = pool()
+    feeding(workload("a2", "a", gpus=99, age=1))(world)
+    assert world.engine.state.bypassed == {"ns/a2"}
+    world.feed(cluster_queue("a", group(f0=quota(999)), in_cohort="pool"))
+    results = world.run()
+    assert "ns/a2" in {item.key for result in results for item in result.admitted}
+    assert world.engine.state.bypassed == set()
+
+
 def test_document_of_a_finished_workload_is_forgotten():
     world = pool()
     ended = ({"type": "Finished", "status": "True"},)
@@ -802,3 +812,17 @@ def test_overhead_and_bounds_that_go_change_requests_back():
         [pods] = world.engine.state.workloads["ns/w"].pod_sets
         shown.append(dict(pods.shape.requests.amounts))
     assert shown == [{GPU: 1, "cpu": 2000}, {GPU: 1, "cpu": 1000}, {GPU: 1}]
+
+
+def test_bounds_that_go_end_no_wait_before_its_time():
+    requeue = {"requeueState": {"requeueAt": "2026-01-01T02:00:00Z"}}
+    world = World().feed(
+        cluster_queue("q", group(f0=[quota(4), quota(4, resource="cpu")])),
+        bounds("ns", cpu="9"),
+        workload("w", "q", gpus=1, status=requeue),
+    )
+    deleting("LimitRange", "ns/l")(world)
+    assert world.admitted() == {}
+    world.now += timedelta(hours=1)
+    world.engine.wake("q")
+    assert list(world.admitted()) == ["w"]

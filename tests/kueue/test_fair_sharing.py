@@ -205,10 +205,12 @@ def test_the_queue_with_the_highest_share_gives_first(of_b, of_c, want_victims):
     assert [item.key for item in world.cycle().preempted] == want_victims
 
 
-def test_the_cohort_with_the_highest_share_gives_first():
+@pytest.mark.parametrize("of_c", ["left", "right"])
+def test_the_cohort_with_the_highest_share_gives_first(of_c):
+    of_b = "right" if of_c == "left" else "left"
     queues = [
         cluster_queue(name, group(f0=quota(0)), in_cohort=above, preemption=RULES)
-        for name, above in (("b", "left"), ("c", "right"))
+        for name, above in (("b", of_b), ("c", of_c))
     ]
     world = World(FAIR).feed(
         cohort("pool", f0=quota(8)),
@@ -216,7 +218,8 @@ def test_the_cohort_with_the_highest_share_gives_first():
         *queues,
         cluster_queue("d", group(f0=quota(2)), in_cohort="still", preemption=RULES),
         fair_queue("a", 0),
-        reserved(workload("b0", "b", gpus=3), "b"),
+        reserved(workload("b0", "b", gpus=2), "b"),
+        reserved(workload("b1", "b", gpus=1), "b"),
         reserved(workload("c0", "c", gpus=4), "c"),
         reserved(workload("c1", "c", gpus=1), "c"),
         reserved(workload("d0", "d", gpus=2), "d"),

@@ -158,6 +158,33 @@ def test_victims_of_another_are_counted_on_where_the_gate_says_so(is_recomputed,
     assert {item.key for item in made.cycle(START).admitted} == {"ns/one", "ns/two"}
 
 
+def test_who_counts_on_the_victims_of_another_keeps_the_flavor_that_it_was_nominated_with():
+    """Without the victim it could borrow f0, too, and would take that from who has it."""
+    made = world(gates={"RecomputeAssignmentUponPreemptionTargetsOverlap": True})
+    rules = preemption("Never", "Any")
+    for name, flavors in (
+        ("a", {"f1": quota(4)}),
+        ("b", {"f0": quota(0), "f1": quota(4)}),
+        ("c", {"f0": quota(0), "f1": quota(0)}),
+        ("d", {"f0": quota(4)}),
+    ):
+        queue = cluster_queue(name, group(**flavors), in_cohort="pool", preemption=rules)
+        made.upsert(queue, now=START)
+        made.upsert(local_queue(name, name), now=START)
+    pod_sets = pod_set({GPU: 2}), pod_set({GPU: 8}, name="more")
+    big = reserved(workload("big", "c", *pod_sets), "c")
+    big["status"]["admission"]["podSetAssignments"][1]["flavors"] = {GPU: "f1"}
+    made.upsert(big, now=START)
+    made.upsert(workload("one", "a", gpus=4), now=START)
+    made.upsert(workload("two", "b", gpus=4, age=1), now=START)
+    made.upsert(workload("three", "d", gpus=2, age=2), now=START)
+    result = made.cycle(START)
+    assert [item.key for item in result.preempted] == ["ns/big"]
+    assert [item.key for item in result.admitted] == ["ns/three"]
+    [told] = [item for item in result.pending if item.key == "ns/two"]
+    assert told.message.endswith(", but will fit after these preemptions complete")
+
+
 KEY = FlavorResource("f0", GPU)
 
 

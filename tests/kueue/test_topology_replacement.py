@@ -192,6 +192,18 @@ def test_a_broken_slice_is_completed_where_it_is_though_others_fit_better(layers
     assert new == hosts(**want)
 
 
+def test_a_topology_of_one_level_is_enough_for_what_is_implied():
+    whole, new = replaced_placement(
+        placer_of((HOST,), a_1_x=1, a_1_y=2, b_1_x=9),
+        need_of(is_implied=True),
+        before=hosts(a_1_f=2, a_1_x=1),
+        failed="a_1_f",
+        conditions=Conditions(),
+    )
+    assert new == hosts(a_1_y=2)
+    assert whole == hosts(a_1_x=1, a_1_y=2)
+
+
 def refused(placer: Placer, need: PodSetNeed, conditions: Conditions, **before: int) -> str:
     with pytest.raises(NoPlacement) as failure:
         replaced_placement(

@@ -154,6 +154,15 @@ def test_state_read_by_the_one_before_says_the_same(after: dict):
         assert read_payload(other, before=read_payload(one)) == read_payload(other)
 
 
+def test_what_is_written_as_in_the_state_before_is_not_read_again():
+    ended = changed("status", "conditions", 0, "status", to="False")
+    before = read_payload(json.dumps(needed_fields(WORKLOAD)))
+    after = read_payload(json.dumps(needed_fields(ended)), before=before)
+    assert after.facts != before.facts
+    assert after.facts.pod_sets is before.facts.pod_sets
+    assert after.facts.assignments is before.facts.assignments
+
+
 def test_stored_fields_hold_no_pod_and_no_foreign_label():
     text = json.dumps(needed_fields(WORKLOAD))
     assert "hunter2" not in text

@@ -382,3 +382,15 @@ def test_what_the_manager_tells_of_still_gives_way_to_the_copy():
     told = Job("east", "m1", origin=ORIGIN, manager_uid="m1").reserve(1).admit(5).see(5, gap=True)
     copy = Job("east", "e1", created=2, origin=ORIGIN, manager_uid="m1").admit(3).see(3)
     assert billed(hub, told, copy) == [("east", "billable", 8, 3, None, "open")]
+
+
+def test_what_the_manager_told_of_a_later_admission_counts_though_an_earlier_one_is_known():
+    hub = Job("hub", "m1").see(0).reserve(1).see(1).admit(5).set(cluster_name="east").see(5)
+    hub.release(30).see(30).reserve(40).admit(44).see(44).finish(60).see(60)
+    copy = Job("east", "e1", created=2, origin=ORIGIN, manager_uid="m1").admit(3).see(3).delete(30)
+    told = Job("east", "m1", origin=ORIGIN, manager_uid="m1").reserve(1).admit(5).see(5, gap=True)
+    told.release(30).see(30).reserve(40).admit(44).see(44, gap=True).miss(60, last_seen=60)
+    assert billed(hub, copy, told) == [
+        ("east", "billable", 8, 3, 30, "closed"),
+        ("east", "billable", 8, 44, 60, "estimated"),
+    ]

@@ -66,6 +66,11 @@ def test_finished_stops_the_clock_although_quota_stays_reserved():
     assert rows(job) == [("u1", "billable", 8, 10, 40, "closed")]
 
 
+def test_nothing_is_held_beyond_the_end_though_a_change_was_stamped_later():
+    job = Job().admit(10).see(10).set(reclaimable=(("main", 2),)).see(42).finish(40).see(43)
+    assert rows(job) == [("u1", "billable", 8, 10, 40, "closed")]
+
+
 def test_running_interval_is_open():
     assert rows(Job().admit(10).see(10)) == [("u1", "billable", 8, 10, None, "open")]
 
@@ -295,6 +300,19 @@ def test_states_that_were_stamped_out_of_order_keep_the_order_of_their_versions(
     assert [row[2:5] for row in rows(job)] == [(8, 10, 42), (4, 42, None)]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "fewer"),
+    [
+        pytest.param({"main": 8, "tail": 0}, {"main": 8}, {"main": 4}, id="that is gone"),
+        pytest.param({"main": 8}, {"main": 8, "tail": 0}, {"main": 4, "tail": 0}, id="that came"),
+    ],
+)
+def test_pod_set_without_devices_puts_no_change_of_others_off(before, after, fewer):
+    job = Job().reserve(10, **before).admit(10).see(10)
+    job.reserve(10, **after).see(42).reserve(10, **fewer).see(41)
+    assert [row[2:5] for row in rows(job)] == [(8, 10, 41), (4, 41, None)]
+
+
 def test_admission_before_its_reservation_starts_no_clock():
     job = Job().reserve(10).condition("Admitted", 2).see(10).finish(30).see(30)
     assert [row[1] for row in rows(job)] == ["reserved"]
@@ -355,3 +373,10 @@ def test_an_interval_says_which_eviction_ended_it():
     job.release(63).see(64).admit(90).see(90).finish(99).see(99)
     history = intervals(job.events, manager=None, clock=ClockSettings())
     assert [row.ended_by for row in history.intervals] == ["Preempted", ""]
+
+
+def test_only_the_last_interval_of_an_admission_says_what_ended_it():
+    job = Job().admit(10).see(10).set(reclaimable=(("main", 2),)).see(30)
+    job.condition("Evicted", 50, reason="Preempted").release(63).see(64)
+    found = [(row.gpus, row.end, row.ended_by) for row in intervals(job.events).intervals]
+    assert found == [(8, at(30), ""), (4, at(63), "Preempted")]

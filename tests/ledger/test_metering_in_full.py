@@ -327,6 +327,15 @@ def test_identities_that_do_not_hold_are_told_in_full(hours, accounts, workloads
     assert identity_faults(usage) == without
 
 
+def test_part_of_an_hour_that_does_not_add_up_is_named_by_its_start():
+    later = WorkloadFact(NOON, NOON + timedelta(minutes=30), "vision", "h100", "", "a", 4, 5)
+    usage = Usage(HOUR, (hour_fact(4, 4, 0, 0, 5, 0),), (), (later,))
+    assert identity_faults(usage) == (
+        WORKLOADS + "[4, 5]",
+        WORKLOADS.replace("12:00:00", "12:30:00") + "[-4, -5]",
+    )
+
+
 def test_workspaces_of_an_account_are_summed_up():
     hours = (hour_fact(3, 0, 3, 0, 0, 0, workspace="speech"), hour_fact(0, 0, 0, 0, 5, 3))
     usage = Usage(HOUR, hours, (cover_fact(5, 1, 3, 1, 0),), (job(0, 5),))
