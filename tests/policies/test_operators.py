@@ -94,7 +94,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 def test_jobs_of_a_jobset_run_once_its_quota_is_there(ground: Ground) -> None:
     job_set = o.job("JobSet", "train", suspended=True, queue="default")
     ground.create(job_set)
-    eventually(lambda: not ground.get(job_set)["spec"]["suspend"], seconds=30)
+    eventually(lambda: not ground.get(job_set)["spec"].get("suspend"), seconds=30)
     # JobSet made them suspended and resumes them after itself.
     eventually(lambda: _runs(ground, "JobSet", "train"), seconds=30, why=lambda: _told(ground))
     eventually(lambda: _pods_of(ground, "Job", "train"), seconds=30, why=lambda: _told(ground))
@@ -123,7 +123,7 @@ def test_submitter_of_a_rayjob_runs_beside_its_cluster(ground: Ground) -> None:
         "spec": {"restartPolicy": "Never", "containers": [{"name": "submit", "image": "it:1"}]}
     }
     ground.create(ray)
-    eventually(lambda: not ground.get(ray)["spec"]["suspend"], seconds=30)
+    eventually(lambda: not ground.get(ray)["spec"].get("suspend"), seconds=30)
     eventually(lambda: _pods_of(ground, "RayCluster"), seconds=60, why=lambda: _told(ground))
     eventually(lambda: _runs(ground, "RayJob", "rays"), seconds=60, why=lambda: _told(ground))
 
