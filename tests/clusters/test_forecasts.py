@@ -3,10 +3,12 @@ they held."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 
 from budgets.models import PendingSpan
 from clusters.models import Cluster, ForecastMade, WorkloadState
@@ -21,8 +23,14 @@ from tests.explained.test_selectors import job, reason, recorded, why
 from tests.web.conftest import Visitors  # a fixture
 from tests.web.conftest import visitors as visitors
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
+pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture(autouse=True)
+def _at_that_moment() -> Iterator[None]:
+    with time_machine.travel(NOW, tick=False):
+        yield
 
 
 def told(state: WorkloadState, **facts: Any) -> ForecastMade:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import AuditEntry, Flavor
 from clusters import services
+from clusters.devcluster.server import kubeconfig_text
 from clusters.documents.queues import FLEET_QUEUE, dispatched_queue
 from clusters.manifests import guards
 from clusters.manifests.policies import policy_documents
@@ -37,7 +38,8 @@ def home(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     reached = PreflightTable(timezone.now(), ())
     monkeypatch.setattr(PreflightTable, "is_reachable", True)
     monkeypatch.setattr(roles, "examine", mock.Mock(return_value=reached))
-    return register(HOME, "none", role="single", mode="portal")
+    kubeconfig = kubeconfig_text(HOME, "https://gpu-east.example.com:6443", "secret")
+    return register(HOME, kubeconfig, role="single", mode="portal")
 
 
 def become(fleet: SmallFleet, role: str) -> Cluster:

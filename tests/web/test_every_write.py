@@ -64,7 +64,8 @@ LINES = {"lines": [{"flavor": "h100", "committed": 4, "ceiling": 8}]}
 MORE: Mapping[str, Mapping[str, Any]] = {
     "accounts/<slug:slug>": {"name": "New"},
     "alert-rules": {"workspace": "acme-vision"},
-    "clusters": {"role": "worker"},
+    "clusters": {"role": "worker", "kubeconfig": "{}"},
+    "clusters/<slug:slug>/kubeconfig": {"kubeconfig": "{}"},
     "group-rules": {"role": "admin"},
     "maintenance": {"cluster": "gpu-east"},
     "maintenance/preview": {"cluster": "gpu-east"},
