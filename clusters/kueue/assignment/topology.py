@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.kueue.amounts import split, wholes
+from clusters.kueue.amounts import wholes
 from clusters.kueue.assignment.outcome import (
     Assignment,
     AssignmentMode,
@@ -31,7 +31,7 @@ from clusters.kueue.topology.places import Places
 from clusters.kueue.topology.replacement import replaced_placement
 from clusters.kueue.topology.tree import PlacedUse, add_amounts, placed_uses, total_of
 from clusters.kueue.workload.placement import Placement
-from clusters.kueue.workload.workloads import PodSet, PodSetHold, Workload, scaled
+from clusters.kueue.workload.workloads import PodSet, PodSetHold, Workload
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"
@@ -348,11 +348,10 @@ def _no_flavor(placed: Sequence[str], *, has_any: bool) -> str:
 def held_assignment(hold: PodSetHold, workload: Workload) -> PodSetAssignment:
     """What a second pass begins with: flavors and domains of the first one."""
     left = hold.count - min(workload.reclaimable.get(hold.name, 0), hold.count)
-    each = {name: split(amount, hold.count or 1) for name, amount in hold.amounts.items()}
     return PodSetAssignment(
         name=hold.name,
         count=left,
-        requests=scaled(each, left),
+        requests=hold.of_pods(left),
         choices={
             name: FlavorChoice(flavor, FlavorMode.FIT, 0) for name, flavor in hold.flavors.items()
         },

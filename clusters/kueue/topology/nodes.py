@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from clusters.documents.conditions import is_true
 from clusters.documents.keys import Document, key_of
-from clusters.kueue.amounts import parse_amount, whole, wholes
+from clusters.kueue.amounts import count_of, wholes
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.matching import (
     NodeRules,
@@ -87,9 +87,7 @@ def parse_node(document: Document) -> NodeSpec:
         name=metadata["name"],
         labels=dict(metadata.get("labels") or {}),
         taints=parse_taints(spec.get("taints")),
-        allocatable={
-            name: whole(parse_amount(str(text), name)) for name, text in allocatable.items()
-        },
+        allocatable={name: count_of(str(text), name) for name, text in allocatable.items()},
         is_usable=not spec.get("unschedulable") and is_true(document, "Ready"),
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from clusters.kueue.amounts import split, whole, wholes
+from clusters.kueue.amounts import wholes
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.nodes import NodeSpec, PodUse, is_member
 from clusters.kueue.topology.placer import Placer
@@ -219,13 +219,9 @@ def held_uses(workload: Workload) -> tuple[PlacedUse, ...]:
         if hold.placement is None:
             continue
         shape = shapes.get(hold.name)
-        requests = (
-            {name: whole(split(amount, hold.count or 1)) for name, amount in hold.amounts.items()}
-            if shape is None
-            else wholes(shape.requests.of_pod)
-        )
+        requests = hold.of_pods(1) if shape is None else shape.requests.of_pod
         for flavor in sorted(set(hold.flavors.values())):
-            found.extend(placed_uses(hold.placement, flavor=flavor, requests=requests))
+            found.extend(placed_uses(hold.placement, flavor=flavor, requests=wholes(requests)))
     return tuple(found)
 
 

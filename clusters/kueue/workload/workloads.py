@@ -88,6 +88,13 @@ class PodSetHold:
     placement: Placement | None = None
     delayed: str = ""
 
+    def of_pods(self, count: int) -> dict[str, Amount]:
+        """What so many of its pods hold, by resource; each has the same part, rounded down."""
+        return {
+            name: multiply(split(amount, self.count or 1), count)
+            for name, amount in self.amounts.items()
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -118,8 +125,7 @@ class Reservation:
             if count >= hold.count:
                 yield hold
                 continue
-            each = {name: split(amount, hold.count) for name, amount in hold.amounts.items()}
-            yield PodSetHold(hold.name, hold.flavors, scaled(each, count), count)
+            yield PodSetHold(hold.name, hold.flavors, hold.of_pods(count), count)
 
 
 @dataclass(frozen=True, slots=True)
