@@ -22,6 +22,7 @@ from budgets.selectors.budget.history import (
     revision_for,
     undoable,
     visible_requests,
+    with_lines,
     with_reasons,
 )
 from budgets.selectors.budget.preview import (

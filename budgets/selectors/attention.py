@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from budgets.models import Alert, BudgetRevision, Delivery, Discrepancy, User, Workspace
 from budgets.models.reconciliation import UNSETTLED
@@ -35,15 +35,14 @@ def caps_that_tell(user: User, *, workspace: Workspace | None = None) -> list[Ca
         workspace: Of this one alone; found through a selector that checks who may see it.
     """
     now = utc_now()
-    rules = active_rules().filter(
-        Q(reached_window__isnull=False) | Q(alert_rules__alerts__window_end__gt=now)
-    )
+    warned = Alert.objects.filter(rule__spend_rule=OuterRef("pk"), window_end__gt=now)
+    rules = active_rules().filter(Q(reached_window__isnull=False) | Exists(warned))
     if workspace is not None:
         rules = rules.filter(budget__workspace=workspace)
     else:
         spaces = visible_workspaces(user).order_by().values("pk")
         rules = rules.filter(budget__workspace__in=spaces)
-    candidates = list(rules.order_by("-reached_at", "pk").distinct()[: 2 * MOST])
+    candidates = list(rules.order_by("-reached_at", "pk")[: 2 * MOST])
     if not candidates:
         return []
     states = [

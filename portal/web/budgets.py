@@ -257,6 +257,8 @@ def budget_form(request: HttpRequest, user: User, namespace: str) -> HttpRespons
     """Change a budget: typed, looked at, saved. ``check`` in the POST only looks."""
     workspace = _editable(user, namespace)
     in_force = workspace.budget.in_force
+    if in_force is not None:
+        selectors.with_lines(in_force)
     initial = initial_of(workspace, in_force)
     if in_force is not None and "renew" in request.GET:
         initial |= renewed(in_force)
@@ -352,7 +354,7 @@ def consequences(
     if preview.faults:
         return context
     in_force = workspace.budget.in_force
-    rows = in_force.lines.select_related("flavor") if in_force is not None else ()
+    rows = selectors.with_lines(in_force).lines.all() if in_force is not None else ()
     bars = {
         kind: [
             draw_room(room, names.get(room.flavor, room.flavor))

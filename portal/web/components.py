@@ -1,8 +1,8 @@
 """Shapes that the pages share, as tags with parameters.
 
 ``{% card %}`` and ``{% table %}`` stand around what they hold, ``{% chart %}`` around its words;
-``{% fact %}`` is an entry of a list, ``{% sample %}`` one of a legend. What a page has of its own
-stays written out in it.
+``{% fact %}`` is an entry of a list, ``{% sample %}`` one of a legend, ``{% numbers %}`` are
+cells of a row. What a page has of its own stays written out in it.
 """
 
 from __future__ import annotations
@@ -99,6 +99,12 @@ def _row_of(cells: Iterable[SafeString]) -> SafeString:
     return format_html(
         "<thead><tr>{}</tr></thead>", format_html_join("", "{}", ((cell,) for cell in cells))
     )
+
+
+@register.simple_tag
+def numbers(cells: Iterable[object]) -> SafeString:
+    """``{% numbers row.cells %}``: cells of numbers in a row of a table, drawn in one piece."""
+    return format_html_join("", '<td class="num">{}</td>', ((cell,) for cell in cells))
 
 
 @register.simple_tag

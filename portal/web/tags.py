@@ -131,9 +131,9 @@ def gpu_hours(seconds: int | None) -> SafeString | str:
 
 
 @register.filter
-def amount(row: UsageRow, column: Amount) -> int | None:
-    """GPU-seconds of a row in one column of usage."""
-    return row.amounts[column.name]
+def amounts(row: UsageRow, columns: Iterable[tuple[str, Amount]]) -> list[SafeString | str]:
+    """The GPU-hours of a row of use, column by column."""
+    return [gpu_hours(row.amounts[amount.name]) for _, amount in columns]
 
 
 @register.filter

@@ -125,7 +125,9 @@ def job_uses(
         keys = ("workspace__namespace", "flavor", "cluster", "uid", *(() if at else ("hour",)))
         sums = (Sum(CLASS_OF[RowKind.FLOOR]), Sum(CLASS_OF[RowKind.BURST]))
         grouped = rows.order_by().values_list(*keys).annotate(*sums, Min("hour"), Max("hour"))
-        for namespace, flavor, cluster, uid, *rest in grouped.iterator(chunk_size=5000):
+        # At one price a job is one row; hour by hour there are more than should be held at once.
+        read = grouped if at else grouped.iterator(chunk_size=5000)
+        for namespace, flavor, cluster, uid, *rest in read:
             *classes, first, last = rest[-4:]
             hour = utc_hour(at or first)
             for kind, seconds in zip(CLASS_OF, classes, strict=True):

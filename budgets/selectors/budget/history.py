@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Prefetch, Q, QuerySet, Subquery
+from django.db.models import Prefetch, Q, QuerySet, Subquery, prefetch_related_objects
 from django.db.models.functions import Coalesce
 
 from budgets.models import BudgetLine, BudgetRevision, User, Workspace
@@ -37,11 +37,20 @@ WAITING = Q(state=BudgetRevision.State.REQUESTED, budget__workspace__archived_at
 """Revisions that somebody has to decide on."""
 
 
+def with_lines(revision: BudgetRevision) -> BudgetRevision:
+    """The same with its lines and their flavors, read by one query."""
+    prefetch_related_objects([revision], _lines())
+    return revision
+
+
+def _lines() -> Prefetch[str]:
+    return Prefetch("lines", BudgetLine.objects.select_related("flavor").order_by("position"))
+
+
 def _revisions() -> QuerySet[BudgetRevision]:
-    lines = BudgetLine.objects.select_related("flavor").order_by("position")
     return BudgetRevision.objects.select_related(
         "author", "decided_by", "budget__workspace__account"
-    ).prefetch_related(Prefetch("lines", lines))
+    ).prefetch_related(_lines())
 
 
 def budget_history(user: User, workspace: Workspace) -> list[BudgetRevision]:

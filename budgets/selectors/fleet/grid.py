@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Exists, Q, QuerySet
 
 from budgets.errors import NotAllowed
 from budgets.models import (
@@ -24,9 +27,9 @@ from budgets.models import (
     Workspace,
 )
 from budgets.plan import FleetLevel, levels_at
+from budgets.plan.timeline import capacity_at
 from budgets.records import record_of
 from budgets.selectors.budget.timeline import (
-    capacity_at,
     committed_at_places,
     fleet_timeline,
     gpus_at_places,
@@ -139,7 +142,8 @@ def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
         raise NotAllowed("Only admins, finance and auditors can see the whole fleet.")
     instant = now or utc_now()
     flavors = tuple(Flavor.objects.filter(archived_at__isnull=True).order_by("position", "slug"))
-    capacity = capacity_at(instant)
+    timeline = fleet_timeline(instant)
+    capacity = capacity_at(timeline, instant)
     measured = {
         (row.cluster, row.flavor.slug): row
         for row in MeasuredCapacity.objects.select_related("flavor")
@@ -164,7 +168,7 @@ def fleet_grid(user: User, *, now: datetime | None = None) -> FleetGrid:
                     used.get(key, 0),
                     flavor,
                 )
-    levels = {level.flavor: level for level in levels_at(fleet_timeline(instant), instant)}
+    levels = {level.flavor: level for level in levels_at(timeline, instant)}
     totals = {
         flavor.slug: _total(
             levels[flavor.slug],
@@ -208,52 +212,59 @@ def setup_steps(user: User) -> list[SetupStep]:
     """What an admin has to do on an empty portal, in order; nothing for other roles."""
     if not roles_of(user).is_admin:
         return []
-    has_capacity = Capacity.objects.exists() or MeasuredCapacity.objects.exists()
-    rows = (
+    steps: tuple[tuple[str, str, str, list[QuerySet[Any]]], ...] = (
         (
             "flavors",
             "Describe your GPUs",
             "Add one flavor for each kind of GPU node, with its labels and resource name.",
-            Flavor.objects.exists(),
+            [Flavor.objects.all()],
         ),
         (
             "capacity",
             "Register clusters and set capacity",
             "The nodes of a registered cluster are measured; you can also set a number yourself.",
-            has_capacity,
+            [Capacity.objects.all(), MeasuredCapacity.objects.all()],
         ),
         (
             "accounts",
             "Add an account",
             "An account is a customer. Accounts never share GPUs.",
-            Account.objects.exists(),
+            [Account.objects.all()],
         ),
         (
             "envelopes",
             "Give the account an envelope",
             "It says how much its owners may promise themselves without asking you.",
-            Envelope.objects.exists(),
+            [Envelope.objects.all()],
         ),
         (
             "workspaces",
             "Add a workspace",
             "It is one namespace with one queue, under one budget.",
-            Workspace.objects.exists(),
+            [Workspace.objects.all()],
         ),
         (
             "members",
             "Name an owner",
             "Name somebody who may change the workspace's budget.",
-            Membership.objects.filter(role=Role.OWNER).exists(),
+            [Membership.objects.filter(role=Role.OWNER)],
         ),
         (
             "budgets",
             "Promise the first GPUs",
             "Three fields: committed GPUs, burst limit, preferred flavor.",
-            BudgetRevision.objects.exists(),
+            [BudgetRevision.objects.all()],
         ),
     )
-    return [SetupStep(*row) for row in rows]
+    # One question to the database, for each first page of an admin asks it.
+    found = User.objects.filter(pk=user.pk).values(
+        **{
+            f"has_{key}": reduce(or_, (Q(Exists(rows)) for rows in needed))
+            for key, _, _, needed in steps
+        }
+    )
+    has: Mapping[str, Any] = found.get()
+    return [SetupStep(key, title, text, bool(has[f"has_{key}"])) for key, title, text, _ in steps]
 
 
 def _cell(
