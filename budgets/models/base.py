@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -108,11 +109,13 @@ class FrozenFields(models.Model):
             if attname in self.__dict__
         }
 
-    def _attnames(self) -> dict[str, str]:
+    @classmethod
+    @cache
+    def _attnames(cls) -> dict[str, str]:
         return {
             field.name: field.attname
-            for field in self._meta.concrete_fields
-            if field.name in self.frozen_fields
+            for field in cls._meta.concrete_fields
+            if field.name in cls.frozen_fields
         }
 
     def save(self, *args: Any, **kwargs: Any) -> None:

@@ -14,10 +14,10 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 
 from budgets import selectors
-from budgets.models import BillingPeriod, Statement, StatementLine, User
+from budgets.models import BillingPeriod, Statement, User
 from budgets.selectors import billing as read
 from budgets.selectors.approvals import open_proposal
-from budgets.selectors.billing.jobs import line_jobs
+from budgets.selectors.billing.jobs import JobPart, JobUse, line_jobs
 from budgets.selectors.billing.overview import month_overview
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.places import job_names
@@ -213,7 +213,8 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
     day = asked_day(request)
-    trace = read.line_trace(paper, line, day=day)
+    card = read.card_of(paper)
+    trace = read.line_trace(paper, line, day=day, card=card)
     steps = price_steps(line)
     context = {
         "paper": paper,
@@ -225,14 +226,13 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
         "more_steps": len(steps[MOST_STEPS:]),
         "more_seconds": sum(step["gpu_seconds"] for step in steps[MOST_STEPS:]),
         "amount": money_text(line.amount, paper.currency),
-        "jobs": _jobs_of(paper, line),
+        "jobs": _jobs_of(line_jobs(paper, line, card=card)),
     }
     return render(request, "billing/line.html", context)
 
 
-def _jobs_of(paper: Statement, line: StatementLine) -> dict[str, Any]:
+def _jobs_of(parts: list[tuple[JobPart, JobUse | None]]) -> dict[str, Any]:
     """The largest jobs of a line, the others as one row, and what no job used."""
-    parts = line_jobs(paper, line)
     rest = next((part for part, _ in parts if part.key is None), None)
     jobs = [(part, use) for part, use in parts if use is not None]
     shown, others = jobs[:MOST_JOBS], [part for part, _ in jobs[MOST_JOBS:]]

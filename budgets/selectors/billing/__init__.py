@@ -23,7 +23,7 @@ from budgets.selectors.billing.reconciliation import (
     reconciliation,
     visible_discrepancies,
 )
-from budgets.selectors.billing.rows import charge_lines
+from budgets.selectors.billing.rows import card_of, charge_lines
 from budgets.selectors.billing.statements import (
     Part,
     StatementSheet,

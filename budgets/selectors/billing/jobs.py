@@ -62,10 +62,17 @@ class JobUse:
 Uses = dict[Place, dict[JobKey, JobUse]]
 
 
-def line_jobs(statement: Statement, line: StatementLine) -> list[tuple[JobPart, JobUse | None]]:
+def line_jobs(
+    statement: Statement, line: StatementLine, *, card: Rates | None = None
+) -> list[tuple[JobPart, JobUse | None]]:
     """A line's jobs with what each has of it, the largest first, then what no job used.
 
     The caller has asked who may see the line. A credit note has its statement's, turned.
+
+    Args:
+        statement: The line's document.
+        line: One of its lines.
+        card: The document's, as of :func:`budgets.selectors.billing.rows.card_of`, where known.
     """
     source = statement.credits or statement
     kind = RowKind(line.class_of or line.kind)
@@ -74,9 +81,9 @@ def line_jobs(statement: Statement, line: StatementLine) -> list[tuple[JobPart, 
     sign = 1 if source is statement else -1
     plain = plain_line(line, sign)
     paper = paper_of(source, (plain,))
-    uses = _uses_on(paper, Q(workspace=line.workspace_id, flavor=line.flavor)).get(
-        (plain.text, (plain.workspace, plain.flavor, kind)), {}
-    )
+    which = Q(workspace=line.workspace_id, flavor=line.flavor)
+    place = (plain.workspace, plain.flavor, kind)
+    uses = _uses_on(paper, which, card or paper.card()).get((plain.text, place), {})
     parts = parts_of(plain, uses, currency=paper.currency)
     turned = [
         JobPart(part.key, sign * part.gpu_seconds, sign * part.exact, sign * part.amount)
@@ -90,7 +97,7 @@ def job_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     """The rows of one statement by job, then what is no job's; they add up to it."""
     uses: Mapping[tuple[str, Place], Mapping[JobKey, JobUse]] = {}
     if paper.account_id is not None:
-        uses = _uses_on(paper, paper.seen_by(roles))
+        uses = _uses_on(paper, paper.seen_by(roles), paper.card())
     for line in paper.lines:
         if paper.shows(line, roles):
             place = (line.workspace, line.flavor, line.class_of or line.kind)
@@ -150,17 +157,18 @@ def per_second(card: Rates, flavor: str, hour: datetime, kind: RowKind, window: 
     return rate.of(kind) / HOUR_S * card.factor(kind, window) if rate else Fraction(0)
 
 
-def _uses_on(paper: Paper, which: Q) -> dict[tuple[str, Place], dict[JobKey, JobUse]]:
+def _uses_on(paper: Paper, which: Q, card: Rates) -> dict[tuple[str, Place], dict[JobKey, JobUse]]:
     """What the jobs of a statement used, by the words and the place of their line.
 
     Args:
         paper: Of an account.
         which: Of facts of workloads and their corrections.
+        card: The paper's.
     """
     assert paper.account_id is not None
     facts = facts_in(WorkloadUsage.objects.filter(which), paper.window)
     exchange = as_fraction(paper.rate)
-    own = job_uses(facts, paper.window, card=paper.card(), window=paper.window, exchange=exchange)
+    own = job_uses(facts, paper.window, card=card, window=paper.window, exchange=exchange)
     found = {("", place): uses for place, uses in own.items()}
     if paper.period.pk is None:
         return found
@@ -169,16 +177,16 @@ def _uses_on(paper: Paper, which: Q) -> dict[tuple[str, Place], dict[JobKey, Job
     )
     rows = list(booked.select_related("workspace").order_by("start", "pk"))
     for old, late in by_month(rows, paper.period.zone):
-        card = correction_card(paper.account_id, old, paper.period)
+        reaching = correction_card(paper.account_id, old, paper.period)
         window = Period(old.start, old.end)
-        for row in late if card else ():
-            assert row.workspace is not None and card is not None
+        for row in late if reaching else ():
+            assert row.workspace is not None and reaching is not None
             for kind, name in CLASS_OF.items():
                 if seconds := getattr(row, name):
                     place = (row.workspace.namespace, row.flavor, kind)
                     uses = found.setdefault((f"of {old.name}", place), {})
                     use = uses.setdefault((row.cluster, row.uid), JobUse(row.hour, row.hour))
-                    exact = per_second(card, row.flavor, row.hour, kind, window) * exchange
+                    exact = per_second(reaching, row.flavor, row.hour, kind, window) * exchange
                     use.add(seconds, exact * seconds, row.hour, row.hour)
     return found
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
+from django.db.models import Sum
+
 from budgets.charging import RowKind
 from budgets.models import Account, BillingPeriod, Statement, StatementLine
 from budgets.selectors.billing.documents import Drawing, draw
@@ -129,11 +131,10 @@ def _sums(period: BillingPeriod, drawing: Drawing | None) -> dict[_Key, AccountM
                 found.setdefault(key, AccountMonth()).add(item.kind, money.amount)
     if period.pk is None:
         return found
-    lines = StatementLine.objects.filter(statement__period=period).order_by("pk")
+    lines = StatementLine.objects.filter(statement__period=period).order_by()
     if period.closed_at is None:  # the rest is drawn
         lines = lines.filter(statement__kind=Statement.Kind.CREDIT_NOTE)
-    for account, currency, kind, amount in lines.values_list(
-        "statement__account", "statement__currency", "kind", "amount"
-    ):
+    kinds = lines.values_list("statement__account", "statement__currency", "kind")
+    for account, currency, kind, amount in kinds.annotate(Sum("amount")):
         found.setdefault((account, currency), AccountMonth()).add(kind, amount)
     return found

@@ -8,7 +8,7 @@ Source: spec money, sections 2.3 and 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -151,13 +151,29 @@ def charge_lines(
             yield _turned(row, note)
 
 
-def line_hours(statement: Statement, *, workspace_id: int, flavor: str) -> Iterator[ChargeRow]:
-    """The hours of one workspace and flavor of a document; the caller has asked who may see it."""
+def card_of(statement: Statement) -> Rates:
+    """The prices of a document's month, as :meth:`Paper.card` has them."""
+    return paper_of(statement.credits or statement, ()).card()
+
+
+def line_hours(
+    statement: Statement, *, workspace_id: int, flavor: str, kind: RowKind, card: Rates | None
+) -> Iterator[ChargeRow]:
+    """The hours of one workspace, flavor and kind of a document, corrections of any kind too.
+
+    Args:
+        statement: The document; the caller has asked who may see it.
+        workspace_id: Key of the workspace.
+        flavor: Slug.
+        kind: Of :data:`budgets.charging.HOURLY`; what was booked later is a correction.
+        card: As of :func:`card_of`, where it is known; None: read.
+    """
     source = statement.credits or statement
     paper = paper_of(source, ())
     facts = UsageRecord.objects.filter(workspace=workspace_id, flavor__slug=flavor)
     late = booked(source.period).filter(workspace=workspace_id, flavor=flavor)
-    for row in (*_fact_rows(paper, facts), *_correction_rows(paper, late)):
+    hours = _fact_rows(paper, facts, card=card or paper.card(), kinds={kind})
+    for row in (*hours, *_correction_rows(paper, late)):
         yield row if source is statement else _turned(row, statement)
 
 
@@ -229,7 +245,8 @@ def _drawn(period: BillingPeriod) -> list[Paper]:
 
 def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
     if paper.account_id is not None:
-        yield from _fact_rows(paper, UsageRecord.objects.filter(paper.seen_by(roles)))
+        facts = UsageRecord.objects.filter(paper.seen_by(roles))
+        yield from _fact_rows(paper, facts, card=paper.card())
         yield from _correction_rows(paper, booked(paper.period).filter(paper.seen_by(roles)))
     for line in paper.lines:
         if line.kind not in OF_HOURS and paper.shows(line, roles):
@@ -244,8 +261,10 @@ def _paper_rows(paper: Paper, roles: RoleSet) -> Iterator[ChargeRow]:
             )
 
 
-def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow]:
-    window, card = paper.window, paper.card()
+def _fact_rows(
+    paper: Paper, facts: QuerySet[UsageRecord], *, card: Rates, kinds: Collection[RowKind] = HOURLY
+) -> Iterator[ChargeRow]:
+    window = paper.window
     ordered = facts_in(facts, window).order_by(
         "workspace__namespace", "flavor__slug", "hour", "start"
     )
@@ -262,7 +281,7 @@ def _fact_rows(paper: Paper, facts: QuerySet[UsageRecord]) -> Iterator[ChargeRow
         for _, _, hour, start, *amounts, used in group:
             part = (start, min(hour + HOUR, window.end))
             for kind, seconds in zip(HOURLY, amounts, strict=True):
-                if seconds:
+                if seconds and kind in kinds:
                     yield pricer.row(kind, hour, part, seconds, used)
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from django.db.models import Count, F, QuerySet, Sum
 
-from budgets.charging import ChargeRow, RowKind
+from budgets.charging import ChargeRow, Rates, RowKind
 from budgets.models import (
     Adjustment,
     BillingPeriod,
@@ -158,17 +158,26 @@ def line_for(user: User, statement: Statement, position: int) -> StatementLine:
     return _visible_lines(user, statement)[1].get(position=position)
 
 
-def line_trace(statement: Statement, line: StatementLine, *, day: date | None = None) -> LineTrace:
+def line_trace(
+    statement: Statement, line: StatementLine, *, day: date | None = None, card: Rates | None = None
+) -> LineTrace:
     """The hours of a line, added up by day, and the workloads of one day.
 
     Args:
         statement: The line's document.
         line: From :func:`line_for`.
         day: UTC day to look into.
+        card: The document's, as of :func:`card_of`, where it is known.
     """
     if line.workspace is None or not line.flavor:
         return LineTrace((), (), ())
-    hours = line_hours(statement, workspace_id=line.workspace.pk, flavor=line.flavor)
+    hours = line_hours(
+        statement,
+        workspace_id=line.workspace.pk,
+        flavor=line.flavor,
+        kind=RowKind(line.class_of or line.kind),
+        card=card,
+    )
     rows = [row for row in hours if _is_of(row, line)]
     days: dict[date, list[ChargeRow]] = {}
     for row in rows:
