@@ -1,4 +1,4 @@
-"""Gives a fresh portal what a fault run needs: ``tests.faults.furnish FOLDER GPUS MODE``.
+"""Gives a fresh portal what a fault run needs: ``tests.faults.furnish FOLDER GPUS MODE FLOOR``.
 
 Two people of finance, one workspace with a floor and a burst, prices, some months to close,
 and three registered clusters whose kubeconfigs lie in the folder. By the services, as pages do.
@@ -18,14 +18,14 @@ FLAVOR = "h100"
 MONTHS = 6
 
 
-def furnish(folder: Path, *, gpus: int, mode: str) -> None:
+def furnish(folder: Path, *, gpus: int, mode: str, floor: int) -> None:
     """Everything, in a database that has its tables and nothing else.
 
     Args:
         folder: Of ``CLUSTER.kubeconfig``.
-        gpus: Of the flavor on each worker. Half of all are the floor, which stands on one worker,
-            all are the ceiling, and the account's pool is what the other worker has.
+        gpus: Of the flavor on each worker; those of all workers are the ceiling.
         mode: Of every cluster.
+        floor: GPUs that are committed; as many as a worker has stand on one worker.
     """
     # Models can be imported only once Django is set up.
     from django.db import connection
@@ -55,9 +55,8 @@ def furnish(folder: Path, *, gpus: int, mode: str) -> None:
     )
     account = services.create_account(admin, slug=ACCOUNT, name="Acme")
     total = gpus * len(workers)
-    half = total // 2
     services.set_envelope(
-        admin, account=account, flavor=flavor, committed=half, ceiling=total, pool=half
+        admin, account=account, flavor=flavor, committed=floor, ceiling=total, pool=total - floor
     )
     workspace = services.create_workspace(
         admin, account=account, slug=SLUG, name="Vision", home_flavor=flavor
@@ -91,7 +90,7 @@ def furnish(folder: Path, *, gpus: int, mode: str) -> None:
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(register, names))
-    lines = short_form_lines(home_flavor=FLAVOR, committed=half, ceiling=total, preferred=None)
+    lines = short_form_lines(home_flavor=FLAVOR, committed=floor, ceiling=total, preferred=None)
     services.revise_budget(
         None,  # the portal itself: it begins in the past
         workspace=workspace,
@@ -102,4 +101,4 @@ def furnish(folder: Path, *, gpus: int, mode: str) -> None:
 
 if __name__ == "__main__":
     django.setup()
-    furnish(Path(sys.argv[1]), gpus=int(sys.argv[2]), mode=sys.argv[3])
+    furnish(Path(sys.argv[1]), gpus=int(sys.argv[2]), mode=sys.argv[3], floor=int(sys.argv[4]))

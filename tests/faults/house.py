@@ -215,13 +215,20 @@ class House:
         assert done.returncode == 0, f"{commands}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
         return done.stdout + done.stderr
 
-    def furnish(self, kubeconfigs: Mapping[str, str], *, gpus: int, mode: str = "portal") -> None:
-        """Register clusters, in a mode, and promise what ``furnish`` says."""
+    def furnish(
+        self,
+        kubeconfigs: Mapping[str, str],
+        *,
+        gpus: int,
+        mode: str = "portal",
+        floor: int | None = None,
+    ) -> None:
+        """Register clusters, in a mode, and promise what ``furnish`` says; one worker's floor."""
         folder = self.folder / "kubeconfigs"
         folder.mkdir()
         for name, text in kubeconfigs.items():
             (folder / f"{name}.kubeconfig").write_text(text)
-        self._python("-m", "tests.faults.furnish", str(folder), str(gpus), mode)
+        self._python("-m", "tests.faults.furnish", str(folder), str(gpus), mode, str(floor or gpus))
 
     def open(self) -> None:
         """Start the portal's processes, and start each again that ends."""

@@ -357,7 +357,9 @@ def _run(report: Report, *, within_s: float) -> Report:
         for plane in ground.places.values():
             install_signs(plane, OLD)
         with House(folder / "house", installation=INSTALLATION) as house:
-            house.furnish(ground.portal, gpus=GPUS_PER_WORKER, mode="kueue")
+            # A floor on both, for what has a floor on one worker alone runs only there.
+            floor = GPUS_PER_WORKER * len(WORKERS)
+            house.furnish(ground.portal, gpus=GPUS_PER_WORKER, mode="kueue", floor=floor)
             house.open()
             # The whole run is bounded; what a loaded machine needs to begin is not its subject.
             eventually(lambda: is_open(ground), seconds=within_s, why="no queues are set up")
