@@ -19,11 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 from django.db import connection
 
-from budgets.models import Allocation, Workspace
+from budgets.models import Workspace
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
@@ -88,11 +89,11 @@ def run(*, good: int, hostile: int, rounds: int, sizes: Sequence[int] = ()) -> T
     told = Told()
     fleet_rows.people()
     names = [f"good-{n:02}" for n in range(good)]
-    fleet_rows.WORKERS = tuple(names)  # type: ignore[assignment]  # as many as there are
+    places = list(zip(names, cycle(("h100", "a100")), strict=False))
     with served(GOOD, names) as kubeconfigs, Worker() as worker:
         clients = {name: KubeClient.from_kubeconfig(kubeconfigs[name]) for name in names}
-        spaces = dict(zip(names, fleet_rows.promises(accounts=1, workspaces=good), strict=True))
-        _place(spaces)
+        made = fleet_rows.promises(accounts=1, workspaces=good, places=places)
+        spaces = dict(zip(names, made, strict=True))
         for count, name in enumerate(names, 1):
             register(name, kubeconfigs[name], mode=Cluster.Mode.PORTAL)
             if count in sizes or count == good:
@@ -217,12 +218,6 @@ def watching(slugs: list[str], outcomes: dict[str, set[str]]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _place(spaces: dict[str, Workspace]) -> None:
-    """Each workspace's floor on the cluster that is its own."""
-    for name, workspace in spaces.items():
-        Allocation.objects.filter(line__revision__budget__workspace=workspace).update(cluster=name)
 
 
 def _are_there(

@@ -26,11 +26,12 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from budgets.models import Allocation, Capacity, Flavor, User, Workspace
+from budgets.models import Capacity, Flavor, User, Workspace
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call
 from clusters.models import Cluster, WorkloadState
+from clusters.vault import seal
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.kwok_nodes import NodeShape
 from tests.perf import fleet_rows
@@ -38,7 +39,7 @@ from tests.perf.bench import Figure, percentile
 from tests.perf.bench_processes import Worker, served_in
 from tests.perf.bench_sync import wait
 from tests.perf.served import ROOMY
-from tests.reconcile.admission_harness import job
+from tests.reconcile.admission_harness import GPU, job
 from tests.reconcile.fleet_rows import register
 
 WORKERS, SINGLES, REAL = 20, 29, 3
@@ -67,8 +68,18 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
     users = fleet_rows.people()
     workers = [f"worker-{n:02}" for n in range(max(1, round(WORKERS * scale)))]
     singles = [f"single-{n:02}" for n in range(max(REAL + 1, round(SINGLES * scale)))]
-    made = fleet_rows.promises(accounts=ACCOUNTS, workspaces=round(WORKSPACES * scale))
-    homes = _homes(made, workers, singles)
+    # A flavor stands in one fleet, so each single cluster has one of its own.
+    stands = dict.fromkeys(workers, "h100") | {name: f"h100-{name}" for name in singles}
+    made = fleet_rows.promises(
+        accounts=ACCOUNTS, workspaces=round(WORKSPACES * scale), places=list(stands.items())
+    )
+    Capacity.objects.all().delete()
+    Capacity.objects.bulk_create(
+        Capacity(cluster=name, flavor=flavor, gpus=10_000, valid_from=fleet_rows.begin())
+        for name, slug in stands.items()
+        for flavor in Flavor.objects.filter(slug=slug)
+    )
+    homes = {name: made[place :: len(stands)] for place, name in enumerate(stands)}
     with ExitStack() as stack:
         embedded = ["manager", *workers, *singles[REAL:]]
         folders, kubeconfigs = stack.enter_context(_embedded(embedded))
@@ -76,7 +87,10 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
         kubeconfigs |= {name: plane.admin_kubeconfig.read_text() for name, plane in real.items()}
         for name, text in kubeconfigs.items():
             role = name.partition("-")[0]
-            register(name, text, role=role, mode=Cluster.Mode.PORTAL)
+            cluster = register(name, text, role=role, mode=Cluster.Mode.PORTAL)
+            if role == Cluster.Role.WORKER:
+                cluster.multikueue_kubeconfig_sealed = seal(text)
+                cluster.save()
         worker = stack.enter_context(Worker())
         clients = {
             name: stack.enter_context(KubeClient.from_kubeconfig(text))
@@ -116,26 +130,6 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
     ]
 
 
-def _homes(
-    made: Sequence[Workspace], workers: Sequence[str], singles: Sequence[str]
-) -> Mapping[str, list[Workspace]]:
-    """Cluster that has the floor → its workspaces, the same number on each."""
-    names = [*workers, *singles]
-    homes: dict[str, list[Workspace]] = {name: [] for name in names}
-    for number, workspace in enumerate(made):
-        homes[names[number % len(names)]].append(workspace)
-    for name, spaces in homes.items():
-        of_these = Allocation.objects.filter(line__revision__budget__workspace__in=spaces)
-        of_these.update(cluster=name)
-    Capacity.objects.all().delete()
-    Capacity.objects.bulk_create(
-        Capacity(cluster=name, flavor=flavor, gpus=10_000, valid_from=fleet_rows.begin())
-        for name in names
-        for flavor in Flavor.objects.all()
-    )
-    return homes
-
-
 def _places(
     clients: Mapping[str, KubeClient],
     homes: Mapping[str, list[Workspace]],
@@ -161,6 +155,9 @@ def _submit(places: Sequence[Place]) -> None:
                     run_s=24 * 3600,
                     managed=place.is_manager,
                 )
+                # A real API server wants a limit of whatever cannot be overcommitted.
+                container = document["spec"]["template"]["spec"]["containers"][0]
+                container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
                 place.client.create(r.JOB, document)
 
     with ThreadPoolExecutor(SENDERS) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
@@ -22,6 +23,9 @@ from budgets.models import (
 )
 
 WORKERS = ("worker-1", "worker-2")
+Place = tuple[str, str]
+"""Cluster and flavor."""
+PLACES: Sequence[Place] = tuple(zip(WORKERS, ("h100", "a100"), strict=True))
 
 
 def people() -> dict[str, User]:
@@ -35,21 +39,23 @@ def people() -> dict[str, User]:
 
 
 @transaction.atomic
-def promises(*, accounts: int, workspaces: int, committed: int = 8) -> list[Workspace]:
-    """Accounts with equal shares of the workspaces, each with one live line on one worker."""
-    flavors = [
-        Flavor.objects.create(slug=slug, name=slug.upper(), position=i)
-        for i, slug in enumerate(("h100", "a100"))
-    ]
-    for flavor in flavors:
-        for worker in WORKERS:
+def promises(
+    *, accounts: int, workspaces: int, committed: int = 8, places: Sequence[Place] = PLACES
+) -> list[Workspace]:
+    """Accounts with equal shares of the workspaces, each with one live line on one worker.
+
+    Every worker has GPUs of every flavor of ``places``; the budgets stand there in turn.
+    """
+    for position, slug in enumerate(dict.fromkeys(flavor for _, flavor in places)):
+        flavor = Flavor.objects.create(slug=slug, name=slug.upper(), position=position)
+        for worker in dict.fromkeys(cluster for cluster, _ in places):
             Capacity.objects.create(
                 cluster=worker, flavor=flavor, gpus=10 * workspaces * committed, valid_from=begin()
             )
     Account.objects.bulk_create(
         Account(slug=f"acc{n}", name=f"Account {n}") for n in range(accounts)
     )
-    return add_workspaces(workspaces, committed=committed)
+    return add_workspaces(workspaces, committed=committed, places=places)
 
 
 def begin() -> datetime:
@@ -58,10 +64,12 @@ def begin() -> datetime:
 
 
 @transaction.atomic
-def add_workspaces(count: int, *, committed: int = 8) -> list[Workspace]:
+def add_workspaces(
+    count: int, *, committed: int = 8, places: Sequence[Place] = PLACES
+) -> list[Workspace]:
     """So many more workspaces with a budget in force, over the accounts that there are."""
     owners = list(Account.objects.order_by("pk"))
-    flavors = list(Flavor.objects.order_by("pk"))
+    flavors = {row.slug: row for row in Flavor.objects.all()}
     author = User.objects.get(username="admin")
     first = Workspace.objects.count()
     made = Workspace.objects.bulk_create(
@@ -70,7 +78,7 @@ def add_workspaces(count: int, *, committed: int = 8) -> list[Workspace]:
             slug=f"ws{n}",
             namespace=f"{owners[n % len(owners)].slug}-ws{n}",
             name=f"Workspace {n}",
-            home_flavor=flavors[n % 2],
+            home_flavor=flavors[places[n % len(places)][1]],
         )
         for n in range(first, first + count)
     )
@@ -98,9 +106,12 @@ def add_workspaces(count: int, *, committed: int = 8) -> list[Workspace]:
     )
     Allocation.objects.bulk_create(
         Allocation(
-            line=line, cluster=WORKERS[n % 2], committed=line.committed, lendable=line.lendable
+            line=line,
+            cluster=places[n % len(places)][0],
+            committed=line.committed,
+            lendable=line.lendable,
         )
-        for n, line in enumerate(lines)
+        for n, line in enumerate(lines, first)
     )
     for budget, revision in zip(budgets, revisions, strict=True):
         budget.in_force = revision
