@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from django.db.models import Exists, Q, QuerySet
@@ -26,8 +24,7 @@ from budgets.models import (
     User,
     Workspace,
 )
-from budgets.plan import FleetLevel, levels_at
-from budgets.plan.timeline import capacity_at
+from budgets.plan import FleetLevel, capacity_at, levels_at
 from budgets.records import record_of
 from budgets.selectors.budget.timeline import (
     committed_at_places,
@@ -212,56 +209,53 @@ def setup_steps(user: User) -> list[SetupStep]:
     """What an admin has to do on an empty portal, in order; nothing for other roles."""
     if not roles_of(user).is_admin:
         return []
-    steps: tuple[tuple[str, str, str, list[QuerySet[Any]]], ...] = (
+    steps = (
         (
             "flavors",
             "Describe your GPUs",
             "Add one flavor for each kind of GPU node, with its labels and resource name.",
-            [Flavor.objects.all()],
+            Q(Exists(Flavor.objects.all())),
         ),
         (
             "capacity",
             "Register clusters and set capacity",
             "The nodes of a registered cluster are measured; you can also set a number yourself.",
-            [Capacity.objects.all(), MeasuredCapacity.objects.all()],
+            Q(Exists(Capacity.objects.all())) | Q(Exists(MeasuredCapacity.objects.all())),
         ),
         (
             "accounts",
             "Add an account",
             "An account is a customer. Accounts never share GPUs.",
-            [Account.objects.all()],
+            Q(Exists(Account.objects.all())),
         ),
         (
             "envelopes",
             "Give the account an envelope",
             "It says how much its owners may promise themselves without asking you.",
-            [Envelope.objects.all()],
+            Q(Exists(Envelope.objects.all())),
         ),
         (
             "workspaces",
             "Add a workspace",
             "It is one namespace with one queue, under one budget.",
-            [Workspace.objects.all()],
+            Q(Exists(Workspace.objects.all())),
         ),
         (
             "members",
             "Name an owner",
             "Name somebody who may change the workspace's budget.",
-            [Membership.objects.filter(role=Role.OWNER)],
+            Q(Exists(Membership.objects.filter(role=Role.OWNER))),
         ),
         (
             "budgets",
             "Promise the first GPUs",
             "Three fields: committed GPUs, burst limit, preferred flavor.",
-            [BudgetRevision.objects.all()],
+            Q(Exists(BudgetRevision.objects.all())),
         ),
     )
     # One question to the database, for each first page of an admin asks it.
     found = User.objects.filter(pk=user.pk).values(
-        **{
-            f"has_{key}": reduce(or_, (Q(Exists(rows)) for rows in needed))
-            for key, _, _, needed in steps
-        }
+        **{f"has_{key}": needed for key, _, _, needed in steps}
     )
     has: Mapping[str, Any] = found.get()
     return [SetupStep(key, title, text, bool(has[f"has_{key}"])) for key, title, text, _ in steps]

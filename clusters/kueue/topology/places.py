@@ -219,9 +219,9 @@ def held_uses(workload: Workload) -> tuple[PlacedUse, ...]:
         if hold.placement is None:
             continue
         shape = shapes.get(hold.name)
-        requests = hold.of_pods(1) if shape is None else shape.requests.of_pod
+        requests = wholes(hold.of_pods(1) if shape is None else shape.requests.of_pod)
         for flavor in sorted(set(hold.flavors.values())):
-            found.extend(placed_uses(hold.placement, flavor=flavor, requests=wholes(requests)))
+            found.extend(placed_uses(hold.placement, flavor=flavor, requests=requests))
     return tuple(found)
 
 
