@@ -213,7 +213,7 @@ def statement_line(request: HttpRequest, user: User, key: int, position: int) ->
     paper = read.statement_for(user, key)
     line = read.line_for(user, paper, position)
     day = asked_day(request)
-    card = read.card_of(paper)
+    card = read.card_of(paper) if line.flavor else None  # others have no hours
     trace = read.line_trace(paper, line, day=day, card=card)
     steps = price_steps(line)
     context = {

@@ -16,7 +16,7 @@ from clusters.manifests.names import KUEUE_NAMESPACE, MULTIKUEUE_ACCOUNT, PORTAL
 from clusters.models import Cluster
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet, KueueOptions, start_fleet
-from tests.controlplane.kwok_nodes import EXIT_CODE, GPU, RUN_FOR, NodeShape
+from tests.controlplane.kwok_nodes import EXIT_CODE, RUN_FOR, NodeShape
 from tests.faults.schedule import CLUSTERS, GPUS_PER_WORKER, WORKERS, Arrival
 from tests.faults.timeline import MANAGER
 from tests.kube.apply import apply_documents
@@ -24,6 +24,7 @@ from tests.reconcile.admission_harness import (
     Document,
     Embedded,
     job,
+    limited,
     multikueue_objects,
     quota_objects,
 )
@@ -165,7 +166,5 @@ def _steered(document: Document, arrival: Arrival) -> Document:
     # kwok takes whole milliseconds in Go's form.
     steering = {RUN_FOR: f"{round(arrival.run_s * 1000)}ms", EXIT_CODE: code}
     template["metadata"] = {"annotations": steering}
-    [container] = template["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
     document["spec"]["backoffLimit"] = 0
-    return document
+    return limited(document)

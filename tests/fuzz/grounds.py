@@ -37,7 +37,6 @@ from tests.fuzz.hostile import NAMESPACES
 from tests.fuzz.stream import INTEGRATIONS
 from tests.reconcile.admission_harness import (
     CHECK,
-    GPU,
     INSTALLATION,
     NS,
     Document,
@@ -47,6 +46,7 @@ from tests.reconcile.admission_harness import (
     is_true,
     job,
     kueue,
+    limited,
     multikueue_objects,
     quota_objects,
 )
@@ -191,10 +191,7 @@ class _Base:
 
 
 def _sound_job(name: str, *, managed: bool = False) -> Document:
-    document = job(name, run_s=600, managed=managed)
-    [container] = document["spec"]["template"]["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: "1"}  # which real servers ask for
-    return document
+    return limited(job(name, run_s=600, managed=managed))
 
 
 class Portal(_Base):

@@ -33,6 +33,7 @@ from tests.reconcile.admission_harness import (
     is_true,
     job,
     kueue,
+    limited,
     quota_objects,
 )
 from tests.resources import resource_of
@@ -105,9 +106,7 @@ def waiting(number: int) -> Document:
 
 def _job(client: KubeClient, name: str) -> float:
     """Milliseconds from a job's creation to its admission."""
-    document = job(name, run_s=600, namespace=QUIET)
-    [container] = document["spec"]["template"]["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: "1"}
+    document = limited(job(name, run_s=600, namespace=QUIET))
     begun = time.perf_counter()
     workload = made_name_of(client.create(r.JOB, document))
 

@@ -28,11 +28,11 @@ from tests.perf.bench import Figure
 from tests.perf.bench_admission import cpu_of
 from tests.reconcile.admission_harness import (
     CHECK,
-    GPU,
     NS,
     Document,
     is_true,
     job,
+    limited,
     multikueue_objects,
     quota_objects,
 )
@@ -154,10 +154,8 @@ def _fill(clients: Mapping[str, KubeClient], count: int, *, ends: float) -> None
 
 def _rest(clients: Mapping[str, KubeClient], number: int) -> None:
     manager, worker = clients["manager"], WORKERS[number % len(WORKERS)]
-    document = job(f"rest-{number}", managed=True)
+    document = limited(job(f"rest-{number}", managed=True))
     document["spec"]["suspend"] = False
-    [container] = document["spec"]["template"]["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
     owner = manager.create(r.JOB, document)
     local = _admitted(manager, _workload(owner, worker), worker)
     marks = remote.CopyMarks(ORIGIN, attempt_of(local))

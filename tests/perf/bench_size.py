@@ -39,7 +39,7 @@ from tests.perf.bench import Figure, percentile
 from tests.perf.bench_processes import Worker, served_in
 from tests.perf.bench_sync import wait
 from tests.perf.served import ROOMY
-from tests.reconcile.admission_harness import GPU, job
+from tests.reconcile.admission_harness import job, limited
 from tests.reconcile.fleet_rows import register
 
 WORKERS, SINGLES, REAL = 20, 29, 3
@@ -155,10 +155,7 @@ def _submit(places: Sequence[Place]) -> None:
                     run_s=24 * 3600,
                     managed=place.is_manager,
                 )
-                # A real API server wants a limit of whatever cannot be overcommitted.
-                container = document["spec"]["template"]["spec"]["containers"][0]
-                container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
-                place.client.create(r.JOB, document)
+                place.client.create(r.JOB, limited(document))
 
     with ThreadPoolExecutor(SENDERS) as pool:
         list(pool.map(send, places))

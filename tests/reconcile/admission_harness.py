@@ -277,6 +277,13 @@ def job(
     }
 
 
+def limited(document: Document) -> Document:
+    """The same Job as a real API server takes it: with a limit of what cannot be overcommitted."""
+    [container] = document["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
+    return document
+
+
 def condition(document: Document | None, kind: str) -> Document:
     for entry in ((document or {}).get("status") or {}).get("conditions") or []:
         if entry["type"] == kind:

@@ -16,7 +16,7 @@ from clusters.models import Cluster
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
-from tests.controlplane.kwok_nodes import GPU, RUN_FOR
+from tests.controlplane.kwok_nodes import RUN_FOR
 from tests.kube.apply import apply_documents
 from tests.reconcile.admission_harness import (
     CHECK,
@@ -29,6 +29,7 @@ from tests.reconcile.admission_harness import (
     is_true,
     job,
     kueue,
+    limited,
     multikueue_objects,
     quota_objects,
 )
@@ -142,10 +143,8 @@ def real_job(name: str, namespace: str, *, gpus: int, run_for: str) -> Document:
     document = job(name, gpus=gpus, managed=True, namespace=namespace)
     template = document["spec"]["template"]
     template["metadata"] = {"annotations": {RUN_FOR: run_for}}
-    [container] = template["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: str(gpus)}
     document["spec"]["backoffLimit"] = 0
-    return document
+    return limited(document)
 
 
 def end_pods(fleet: RealFleet, name: str) -> None:

@@ -20,8 +20,9 @@ from clusters.reconcile.shadow.body import Preview
 from clusters.reconcile.warm_engine import ENGINE_KINDS, by_quota_alone
 from tests.builders import SmallFleet, line
 from tests.controlplane.control_plane import ControlPlane
-from tests.controlplane.kwok_nodes import GPU, NodeShape
+from tests.controlplane.kwok_nodes import NodeShape
 from tests.controlplane.queues import condition_of
+from tests.reconcile.admission_harness import limited
 from tests.reconcile.fleet_rows import quota_hand
 from tests.reconcile.racks import BLOCK, HOST, RACK, domains_of, racked_job
 from tests.reconcile.real_clusters import admin_client, register_real
@@ -34,10 +35,7 @@ QUEUE = "acme-vision"
 
 def asked(name: str, pods: int, **asks: str) -> dict[str, Any]:
     """A Job of pods with all GPUs of a node, as a real API server takes it."""
-    document = racked_job(name, pods=pods, gpus=8, namespace=QUEUE, **asks)
-    [container] = document["spec"]["template"]["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
-    return document
+    return limited(racked_job(name, pods=pods, gpus=8, namespace=QUEUE, **asks))
 
 
 def seen(job: str, phase: str = "") -> Any:

@@ -16,8 +16,8 @@ from clusters.manifests.names import KUEUE_NAMESPACE, PORTAL_ACCOUNT
 from clusters.reconcile.foreground import ForegroundShift
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.fleet import Fleet
-from tests.controlplane.kwok_nodes import GPU, RUN_FOR, NodeShape
-from tests.reconcile.admission_harness import RunningShift, condition, facts, is_true
+from tests.controlplane.kwok_nodes import RUN_FOR, NodeShape
+from tests.reconcile.admission_harness import RunningShift, condition, facts, is_true, limited
 from tests.reconcile.racks import (
     BLOCK,
     HOST,
@@ -133,9 +133,7 @@ def sides(kueue_fleet: Fleet, own_cluster: ControlPlane, unique_name) -> Iterato
 def asked(pool: str, name: str, pods: int, **asks: str) -> dict[str, Any]:
     document = racked_job(name, pods=pods, namespace=pool, **asks)
     document["spec"]["template"]["metadata"]["annotations"][RUN_FOR] = "3600s"
-    [container] = document["spec"]["template"]["spec"]["containers"]
-    container["resources"]["limits"] = {GPU: container["resources"]["requests"][GPU]}
-    return document
+    return limited(document)
 
 
 def admission_of(side: Side, job: str) -> list[dict[str, Any]]:
