@@ -12,6 +12,7 @@ import pytest
 
 from budgets.services.alerts import posting
 from budgets.services.alerts.posting import PostFailed, is_public, post
+from tests.sockets import request_of
 
 Talk = Callable[[socket.socket], None]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -28,7 +29,7 @@ def receiver(talk: Talk) -> Iterator[str]:
             peer, _ = server.accept()
             with peer, suppress(OSError):
                 peer.settimeout(30)
-                peer.recv(65_536)
+                request_of(peer)
                 talk(peer)
 
     thread = threading.Thread(target=serve, daemon=True)

@@ -27,6 +27,7 @@ from clusters.kube.client import KubeClient, is_allowed
 from clusters.kube.kubeconfig import Connection
 from clusters.reconcile.identity import uid_of
 from clusters.services import tokens
+from tests.sockets import request_of
 from tests.waiting import PATIENCE_S
 
 Talk = Callable[[socket.socket, bytes], None]
@@ -54,7 +55,7 @@ def speaking(talk: Talk) -> Iterator[str]:
 
     def speak(peer: socket.socket) -> None:
         with peer, suppress(OSError):
-            while request := peer.recv(65_536):
+            while request := request_of(peer):
                 talk(peer, request)
 
     threading.Thread(target=serve, daemon=True).start()

@@ -22,6 +22,7 @@ import pytest
 from tests import front
 from tests.controlplane.processes import free_port
 from tests.lanes import IN_CI
+from tests.sockets import request_of
 from tests.waiting import eventually
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
@@ -54,7 +55,7 @@ class Answer(socketserver.BaseRequestHandler):
     server: Web
 
     def handle(self) -> None:
-        asked = self.request.recv(65_536).decode()
+        asked = request_of(self.request).decode()
         self.server.seen[asked.partition(" ")[0]] += 1
         if not self.server.dies:
             self.request.sendall(
