@@ -3,9 +3,10 @@
 One manager with 20 workers, and 29 single clusters; three of the singles are real control planes,
 the others embedded ones in processes of their own. All decide in ``portal`` mode, a process for
 each cluster. Every workspace has 20 jobs, of which those run that its budget has room for and the
-others wait; jobs of the fleet are submitted on its manager, which sends them to workers. Then
-nothing is submitted for some minutes, and what the portal takes by itself is measured: processors,
-memory, connections to PostgreSQL, requests to each cluster, and how long pages take meanwhile.
+others wait; jobs of the fleet are submitted on its manager, which sends each to the worker that
+fits it and costs least. Then nothing is submitted for some minutes, and what the portal takes by
+itself is measured: processors, memory, connections to PostgreSQL, requests to each cluster, and how
+long pages take meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from budgets.models import Capacity, Flavor, User, Workspace
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call
+from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT
 from clusters.models import Cluster, WorkloadState
 from clusters.vault import seal
 from tests.controlplane.control_plane import ControlPlane
@@ -50,6 +52,8 @@ SETTLES_S: Final = 3_600.0
 ROUNDS: Final = 20
 SENDERS: Final = 8
 PAGE_LIMIT_MS: Final = 100
+CONFIGURATION: Final = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
+"""Of the manager: all at once would copy each waiting job to all 20 workers."""
 Metered = Mapping[str, float]
 
 
@@ -88,6 +92,9 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
         for name, text in kubeconfigs.items():
             role = name.partition("-")[0]
             cluster = register(name, text, role=role, mode=Cluster.Mode.PORTAL)
+            if role == Cluster.Role.MANAGER:
+                cluster.kueue_configuration = CONFIGURATION
+                cluster.save()
             if role == Cluster.Role.WORKER:
                 cluster.multikueue_kubeconfig_sealed = seal(text)
                 cluster.save()
