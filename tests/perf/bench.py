@@ -31,7 +31,7 @@ POSTGRES = {
     "shared_buffers": "4GB",
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
-    "max_connections": "600",
+    "max_connections": "800",
 }
 NAMES = (
     "engine",

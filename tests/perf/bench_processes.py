@@ -124,7 +124,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.processes = Processes(memory=MEMORY)
-        self._slots = ThreadPoolExecutor(100)
+        self._slots = ThreadPoolExecutor(400)
         self._busy: set[tuple[int, str]] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._offer)
