@@ -43,9 +43,12 @@ LIVED_S: Final = 900.0
 """Who lived for so long rests as if it had died for the first time."""
 OUT_OF_MEMORY: Final = 77
 """Exit code of a child that could not have the memory that it asked for."""
-STACK: Final = 8 * 1024**2
+STACK: Final = 4 * 1024**2
 """Bytes of address space for a thread's stack. They count as data, though hardly any is used: the
-limit is higher by that of the threads there are."""
+limit is higher by that of the threads there are. A recursion that Python ends takes 1.8 MiB."""
+BEGINS_S: Final = 5.0
+THREADS: Final = 16
+"""So many threads has a shift that begins room for at once, for so long."""
 
 
 def place_of(slug: str, role: str) -> str:
@@ -233,6 +236,7 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
     threading.excepthook = _on_thread_error
     saying = threading.Lock()
     working: set[threading.Thread] = set()
+    begun: list[float] = []
 
     def say(told: object) -> None:
         with saying, contextlib.suppress(OSError):
@@ -253,7 +257,8 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
 
     worked_at = time.monotonic()
     while not stop.is_set():
-        _limit(memory)
+        begun = [at for at in begun if time.monotonic() - at < BEGINS_S]
+        _limit(memory, more=2 + THREADS * len(begun))
         say(None)
         try:
             if orders.poll(TICK_S):
@@ -262,6 +267,8 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
                     break
                 thread = threading.Thread(target=begin, args=(order,), name=order.role)
                 working.add(thread)
+                begun.append(time.monotonic())
+                _limit(memory, more=2 + THREADS * len(begun))
                 thread.start()
         except (EOFError, OSError):
             break
@@ -276,10 +283,13 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
         time.sleep(TICK_S)
 
 
-def _limit(memory: int) -> None:
-    """Ask the operating system to keep to a limit; what stacks may take comes on top."""
+def _limit(memory: int, *, more: int) -> None:
+    """Ask the operating system to keep to a limit; what stacks may take comes on top.
+
+    Those of the threads there are, and of so many more that may start before the next look.
+    """
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    allowed = memory + STACK * (threading.active_count() + 2)
+    allowed = memory + STACK * (threading.active_count() + more)
     if hard != resource.RLIM_INFINITY:
         allowed = min(allowed, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))

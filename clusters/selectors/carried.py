@@ -4,6 +4,10 @@ A manager that was a single cluster carries two queues of each workspace: its ow
 GPUs it has, and that of jobs which go to a worker, for the fleet's. A flavor belongs to one of the
 two, so nothing counts twice. Kueue takes MultiKueue's check for whole queues alone, which is why
 one queue cannot do both (Kueue, ClusterQueue condition MultiKueueAdmissionCheckAppliedPerFlavor).
+
+A workspace none of whose flavors stands in a cluster's fleet has no queue there, and one that is
+promised nothing has queues in the first fleet alone. One that has a queue already keeps it, with
+nothing: GPUs that move elsewhere must not drain the jobs they ran.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from budgets.plan import (
     Promises,
     QuotaPlan,
     StopPolicy,
+    WorkspacePromise,
     plan_quota,
     strongest_stop,
 )
@@ -57,17 +62,30 @@ class ClusterPlaces:
 
     Attributes:
         place: For everything, or where jobs run here and on workers, for what is dispatched.
+        homes: Where flavors stand.
         alone: For what a manager runs itself; None on every other cluster.
         own: Flavors whose GPUs such a manager has for itself.
     """
 
     site: Site
     place: ClusterPlace
+    homes: Homes
     alone: ClusterPlace | None = None
     own: frozenset[str] = frozenset()
 
-    def documents(self, promises: Promises) -> tuple[Document, ...]:
-        """Everything that the cluster carries for promises, in the order of application."""
+    def documents(self, promises: Promises, *, there: Collection[str] = ()) -> tuple[Document, ...]:
+        """Everything that the cluster carries for promises, in the order of application.
+
+        Args:
+            promises: Everything in force, or a part.
+            there: Namespaces that have a queue on the cluster.
+        """
+        promises = replace(
+            promises,
+            workspaces=tuple(
+                row for row in promises.workspaces if row.namespace in there or self._concerns(row)
+            ),
+        )
         if self.alone is None:
             return render(plan_quota(promises, self.place), site=self.site)
         others = frozenset(flavor.name for flavor in promises.flavors) - self.own
@@ -75,6 +93,9 @@ class ClusterPlaces:
         away = replace(self.place, elsewhere=self.place.elsewhere | self.own)
         dispatched = plan_quota(promises, away)
         return render(_joined(here, dispatched, self.own), site=self.site, dispatched=dispatched)
+
+    def _concerns(self, workspace: WorkspacePromise) -> bool:
+        return self.homes.concern(self.place.name, [line.flavor for line in workspace.lines])
 
 
 def standing_of(cluster: Carrier, *, workers: Collection[str], homes: Homes) -> ClusterPlaces:
@@ -95,11 +116,11 @@ def standing_of(cluster: Carrier, *, workers: Collection[str], homes: Homes) -> 
     )
     site = replace(site, has_fleet_queue=bool(homes.own_manager) and not cluster.is_single)
     if not (cluster.is_manager and cluster.own_queue):
-        return ClusterPlaces(site, place)
+        return ClusterPlaces(site, place, homes)
     alone = place_of(cluster.slug, is_manager=False, is_single=True)
     if cluster.own_queue == Cluster.OwnQueue.HELD:
         alone = replace(alone, stop_policy=strongest_stop(alone.stop_policy, StopPolicy.HOLD))
-    return ClusterPlaces(site, place, alone, homes.standing_on(cluster.slug))
+    return ClusterPlaces(site, place, homes, alone, homes.standing_on(cluster.slug))
 
 
 def _joined(alone: QuotaPlan, dispatched: QuotaPlan, own: frozenset[str]) -> QuotaPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,16 +36,30 @@ class Homes:
             for the fleet that the manager dispatches to.
         flavors: Flavor slug → fleet; none of one that has no GPUs anywhere.
         own_manager: Slug of a manager that has a queue of its own; empty without one.
+        first: The fleet that goes first; None where there is one fleet at most.
     """
 
     fleets: Mapping[str, str] = field(default_factory=dict)
     flavors: Mapping[str, str] = field(default_factory=dict)
     own_manager: str = ""
+    first: str | None = None
 
     def elsewhere(self, slug: str) -> frozenset[str]:
         """Flavors whose GPUs are not in the fleet of a cluster, nor where it dispatches to."""
         here = {self.fleets.get(slug, ""), *(("",) if slug == self.own_manager else ())}
         return frozenset(flavor for flavor, home in self.flavors.items() if home not in here)
+
+    def concern(self, slug: str, flavors: Collection[str]) -> bool:
+        """Whether a cluster carries queues of who is promised these flavors.
+
+        Where one of them may be had, on it or through it; without flavors, in the first fleet.
+        """
+        if self.first is None:
+            return True
+        if not flavors:
+            return self.fleets.get(slug) == self.first
+        elsewhere = self.elsewhere(slug)
+        return any(flavor not in elsewhere for flavor in flavors)
 
     def standing_on(self, slug: str) -> frozenset[str]:
         """Flavors whose GPUs a cluster has for itself."""
@@ -67,13 +81,13 @@ def homes_of(clusters: Iterable[Cluster]) -> Homes:
     own = next((row.slug for row in known if row.is_manager and row.own_queue), "")
     fleets = {row.slug: row.slug if row.is_single or row.slug == own else "" for row in known}
     order = sorted(dict.fromkeys(fleets.values()), key=lambda fleet: (fleet != own, bool(fleet)))
-    homes = {}
-    if own or len(order) > 1:
+    homes, is_divided = {}, len(order) > 1
+    if own or is_divided:
         for flavor, places in flavor_places().items():
             there = {fleets[place] for place in places if place in fleets}
             if there:
                 homes[flavor] = next(fleet for fleet in order if fleet in there)
-    return Homes(fleets, homes, own)
+    return Homes(fleets, homes, own, order[0] if is_divided else None)
 
 
 def flavors_elsewhere(clusters: Iterable[Cluster]) -> Mapping[str, frozenset[str]]:
@@ -96,7 +110,7 @@ def submitted_on(flavors: Iterable[str]) -> list[Cluster]:
     return [
         row
         for row in clusters
-        if row.takes_jobs and (not wanted or wanted - homes.elsewhere(row.slug))
+        if row.takes_jobs and (not wanted or homes.concern(row.slug, wanted))
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ from budgets.plan import Promises
 from budgets.selectors import promises_in_force, roles_of
 from clusters.manifests.diff import FieldChange, changes
 from clusters.manifests.names import Document, Key, key_of
-from clusters.models import Cluster
+from clusters.models import Cluster, ObjectState
 from clusters.selectors.carried import ClusterPlaces, standing_of
-from clusters.selectors.places import homes_of
+from clusters.selectors.places import Homes, homes_of
 
 _NUMBERS = {
     "nominalQuota": "committed",
@@ -56,7 +57,7 @@ def preview_manifests(
         promises_after: With the draft; only what differs is shown, so only its own objects are.
 
     Returns:
-        Clusters that change, the manager first. Two queries.
+        Clusters that change, the manager first. Three queries.
     """
     shown = Cluster.objects.active()
     if not roles_of(user).sees_everything:
@@ -73,7 +74,7 @@ def changed_quota(promises_before: Promises, promises_after: Promises) -> dict[s
     """Cluster slug → ClusterQueues and Cohorts that one side has otherwise than the other.
 
     Every active cluster that differs is there, the manager first; documents are those of the
-    second side. One query.
+    second side. Two queries.
     """
     found: dict[str, list[Document]] = {}
     for slug, before, after in _both_sides(promises_before, promises_after):
@@ -92,13 +93,18 @@ def _both_sides(
 ) -> Iterator[tuple[str, dict[Key, Document], dict[Key, Document]]]:
     """Slug of every active cluster, manager first, and what it carries on each side.
 
-    Two queries at most, and one for each cluster.
+    Three queries at most, and one for each cluster.
     """
     clusters = list(
         Cluster.objects.active().only("slug", "role", "own_queue", "mode", "generation")
     )
-    for slug, standing in _standings(clusters):
-        before, after = map(standing.documents, (promises_before, promises_after))
+    homes = homes_of(clusters)
+    there = _queues(promises_before, homes)
+    for slug, standing in _standings(clusters, homes):
+        before, after = (
+            standing.documents(promises, there=there[slug])
+            for promises in (promises_before, promises_after)
+        )
         yield slug, _by_key(before), _by_key(after)
 
 
@@ -110,14 +116,19 @@ def preview_role(cluster: Cluster, changed: Cluster) -> list[ClusterChanges]:
         changed: The same, as it would be; it is not stored.
 
     Returns:
-        Clusters that change, in their order. Ten queries at most, and two for each cluster.
+        Clusters that change, in their order. Eleven queries at most, and two for each cluster.
     """
     clusters = list(Cluster.objects.active())
     as_changed = [changed if row.pk == cluster.pk else row for row in clusters]
     promises = promises_in_force()
+    homes = [homes_of(rows) for rows in (clusters, as_changed)]
+    there = _queues(promises, *homes)
     sides = [
-        {slug: _by_key(standing.documents(promises)) for slug, standing in _standings(rows)}
-        for rows in (clusters, as_changed)
+        {
+            slug: _by_key(standing.documents(promises, there=there[slug]))
+            for slug, standing in _standings(rows, found)
+        }
+        for rows, found in zip((clusters, as_changed), homes, strict=True)
     ]
     return [
         ClusterChanges(slug, differing)
@@ -126,9 +137,24 @@ def preview_role(cluster: Cluster, changed: Cluster) -> list[ClusterChanges]:
     ]
 
 
-def _standings(clusters: Sequence[Cluster]) -> Iterator[tuple[str, ClusterPlaces]]:
+def _queues(promises: Promises, *homes: Homes) -> Mapping[str, Collection[str]]:
+    """Cluster slug → namespaces of workspaces that have a queue there.
+
+    One query where there are several fleets, else none.
+    """
+    there: defaultdict[str, set[str]] = defaultdict(set)
+    if all(found.first is None for found in homes):
+        return there
+    namespaces = [row.namespace for row in promises.workspaces]
+    rows = ObjectState.objects.filter(kind="ClusterQueue", generation__gt=0, name__in=namespaces)
+    for slug, name in rows.values_list("cluster__slug", "name"):
+        there[slug].add(name)
+    return there
+
+
+def _standings(clusters: Sequence[Cluster], homes: Homes) -> Iterator[tuple[str, ClusterPlaces]]:
     """Slug of each active cluster and how it stands; queries as of :func:`standing_of`."""
-    workers, homes = [row.slug for row in clusters if row.is_worker], homes_of(clusters)
+    workers = [row.slug for row in clusters if row.is_worker]
     for row in clusters:
         yield row.slug, standing_of(row, workers=workers, homes=homes)
 

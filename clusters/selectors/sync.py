@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import F
 from django.utils import timezone
 
-from budgets.models import Budget, User, Workspace
+from budgets.models import Budget, BudgetLine, User, Workspace
 from clusters.explaining.names import Names
 from clusters.models import AppliedGeneration, Cluster, ObjectState
 from clusters.selectors.fleet import answers, health_of
 from clusters.selectors.names import reader_names
+from clusters.selectors.places import homes_of
 
 _BAD = (ObjectState.State.FAILED, ObjectState.State.FOREIGN, ObjectState.State.DRIFTED)
 
@@ -36,7 +38,9 @@ def sync_state(
     user: User, workspace: Workspace, *, generation: int | None = None
 ) -> list[SyncPlace]:
     """How far the newest budget of a workspace has come, cluster by cluster. Three queries,
-    up to four more where something failed.
+    two more where there are several fleets, up to four more where something failed.
+
+    A cluster that need not carry it, for its GPUs are elsewhere, is not among them.
 
     Args:
         user: The reader: what a cluster says is told without the names of others.
@@ -55,6 +59,15 @@ def sync_state(
             "cluster", "observed_generation"
         )
     )
+    homes = homes_of(clusters)
+    if homes.first is not None:
+        in_force = BudgetLine.objects.filter(
+            revision__budget__in_force=F("revision"), revision__budget__workspace=workspace
+        )
+        flavors = set(in_force.values_list("flavor__slug", flat=True))
+        clusters = [
+            row for row in clusters if row.pk in observed or homes.concern(row.slug, flavors)
+        ]
     troubles: dict[int, str] = {}
     names: Names | None = None
     for cluster_id, message in ObjectState.objects.filter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from budgets import services as promises
 from budgets.errors import NotAllowed, Rejected
@@ -13,10 +14,17 @@ from clusters import selectors, services
 from clusters.manifests.names import PORTAL_ACCOUNT
 from clusters.manifests.policies import policy_names
 from clusters.manifests.translate import render
-from clusters.models import Cluster
+from clusters.models import AppliedGeneration, Cluster
 from clusters.reconcile.claims import roles_for
+from clusters.selectors.carried import standing_of
 from clusters.selectors.maintenance import covered_workers
-from clusters.selectors.places import flavors_elsewhere, policy_wish, site_of, submitted_kinds
+from clusters.selectors.places import (
+    flavors_elsewhere,
+    homes_of,
+    policy_wish,
+    site_of,
+    submitted_kinds,
+)
 from clusters.selectors.previews import changed_quota, preview_manifests
 from tests.builders import SmallFleet, line
 from tests.builders import promises as wishes
@@ -147,10 +155,70 @@ def test_a_budget_over_both_counts_each_ceiling_once(fleet: SmallFleet, lab: Clu
 def test_an_owner_is_shown_what_changes_where_jobs_are_submitted(
     fleet: SmallFleet, lab: Cluster
 ) -> None:
+    flavor = promises.create_flavor(None, slug="lab-h100", name="Lab", gpus_per_node=8)
+    services.state_capacity(fleet.admin, cluster="lab", flavor=flavor, gpus=16)
     before = promises_in_force()
     fleet.revise(fleet.vision, line("h100", 8, 16))
     shown = preview_manifests(fleet.owner, before, promises_in_force())
-    assert {row.cluster for row in shown} == {"hub", "lab"}
+    assert {(row.cluster, *sorted(change.kind for change in row.changes)) for row in shown} == {
+        ("hub", "ClusterQueue", "Cohort", "LocalQueue", "Namespace"),
+        ("lab", "Cohort"),
+    }
+    fleet.revise(fleet.vision, line("h100", 8, 16), line("lab-h100", 8, 16))
+    shown = preview_manifests(fleet.owner, before, promises_in_force())
+    [lab_too] = [row for row in shown if row.cluster == "lab"]
+    assert "ClusterQueue" in {change.kind for change in lab_too.changes}
+
+
+def carried(fleet: SmallFleet) -> dict[str, set[str]]:
+    """Cluster → namespaces that a first sync makes there."""
+    found = {}
+    clusters = active()
+    homes = homes_of(clusters)
+    for row in clusters:
+        places = standing_of(row, workers=["gpu-east", "gpu-west"], homes=homes)
+        documents = places.documents(promises_in_force())
+        names = {row["metadata"]["name"] for row in documents if row["kind"] == "Namespace"}
+        queues = {row["metadata"]["name"] for row in documents if row["kind"] == "ClusterQueue"}
+        assert names == queues
+        found[row.slug] = names
+    return found
+
+
+def test_a_cluster_carries_queues_of_those_whose_gpus_it_has(
+    fleet: SmallFleet, lab: Cluster
+) -> None:
+    """Of a hundred clusters each would have the namespaces of everybody else's workspaces."""
+    flavor = promises.create_flavor(None, slug="lab-h100", name="Lab", gpus_per_node=8)
+    services.state_capacity(fleet.admin, cluster="lab", flavor=flavor, gpus=16)
+    nobodys = carried(fleet)
+    everybody = {"acme-vision", "acme-speech", "globex-search"}
+    assert nobodys == {"hub": everybody, "gpu-east": everybody, "gpu-west": everybody, "lab": set()}
+    fleet.revise(fleet.vision, line("lab-h100", 8, 16))
+    fleet.revise(fleet.speech, line("h100", 8, 16), line("lab-h100", 8, 8))
+    found = carried(fleet)
+    assert found["lab"] == {"acme-vision", "acme-speech"}
+    assert found["hub"] == found["gpu-west"] == {"acme-speech", "globex-search"}
+
+
+def test_a_budget_does_not_wait_for_a_cluster_that_need_not_carry_it(
+    fleet: SmallFleet, lab: Cluster
+) -> None:
+    def waits_for() -> list[str]:
+        return [row.cluster for row in selectors.sync_state(fleet.owner, fleet.vision)]
+
+    assert waits_for() == ["hub", "gpu-east", "gpu-west"]
+    flavor = promises.create_flavor(None, slug="lab-h100", name="Lab", gpus_per_node=8)
+    services.state_capacity(fleet.admin, cluster="lab", flavor=flavor, gpus=16)
+    fleet.revise(fleet.vision, line("lab-h100", 8, 16))
+    assert waits_for() == ["lab"]
+    AppliedGeneration.objects.create(
+        cluster=Cluster.objects.get(slug="hub"),
+        subject="budget:acme-vision",
+        observed_generation=1,
+        applied_at=timezone.now(),
+    )
+    assert waits_for() == ["hub", "lab"], "one that has it is told to take it back"
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,24 @@ def promises(
             Capacity.objects.create(
                 cluster=worker, flavor=flavor, gpus=10 * workspaces * committed, valid_from=begin()
             )
-    Account.objects.bulk_create(
-        Account(slug=f"acc{n}", name=f"Account {n}") for n in range(accounts)
-    )
+    add_accounts(accounts)
     return add_workspaces(workspaces, committed=committed, places=places)
+
+
+def add_accounts(count: int) -> None:
+    """So many accounts, none of them with workspaces."""
+    Account.objects.bulk_create(Account(slug=f"acc{n}", name=f"Account {n}") for n in range(count))
+
+
+@transaction.atomic
+def add_cluster(cluster: str, *, flavor: str, workspaces: int) -> list[Workspace]:
+    """GPUs of a flavor on one cluster more, and workspaces whose budgets stand there."""
+    known = Flavor.objects.count()
+    row, _ = Flavor.objects.get_or_create(
+        slug=flavor, defaults={"name": flavor.upper(), "position": known}
+    )
+    Capacity.objects.create(cluster=cluster, flavor=row, gpus=10_000, valid_from=begin())
+    return add_workspaces(workspaces, places=[(cluster, flavor)])
 
 
 def begin() -> datetime:

@@ -43,6 +43,11 @@ def do(order: Order, stop: threading.Event) -> ShiftOutcome:
                 each.start()
                 time.sleep(0.02)
             return ShiftOutcome(Ending.STOPPED, str(len(ready)))
+        case "has threads at once":
+            ready = [threading.Thread(target=stop.wait, args=(2.0,)) for _ in range(60)]
+            for each in ready:
+                each.start()
+            return ShiftOutcome(Ending.STOPPED, str(len(ready)))
         case _:
             stop.wait(order.seconds)
     return ShiftOutcome(Ending.HANDED_OVER, str(os.getpid()))

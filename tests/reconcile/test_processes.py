@@ -22,7 +22,7 @@ from clusters.models import ShiftRun
 from clusters.reconcile import processes as processes_module
 from clusters.reconcile import shift
 from clusters.reconcile.context import Clients, Identity
-from clusters.reconcile.processes import STACK, Order, Processes, place_of
+from clusters.reconcile.processes import STACK, THREADS, Order, Processes, place_of
 from clusters.reconcile.shift import Ending, ShiftOutcome
 from clusters.vault import seal
 from tests.lanes import ROOT
@@ -96,8 +96,13 @@ def test_a_process_that_needs_too_much_dies_alone_and_says_so(
 
 def test_the_limit_is_the_systems_and_stacks_come_on_top(ask: Ask):
     limit = int(ask("east", "reads its limit").result(PATIENCE_S).message)
-    assert MEMORY < limit <= MEMORY + 10 * STACK
-    assert ask("east", "has threads").result(PATIENCE_S).message == "60"  # 480 MiB of stacks
+    assert MEMORY < limit <= MEMORY + (10 + THREADS) * STACK
+    assert ask("east", "has threads").result(PATIENCE_S).message == "60"  # 240 MiB of stacks
+
+
+def test_a_shift_that_begins_has_room_for_its_threads(ask: Ask):
+    """With stacks of 8 MiB, and room for two of them, it could not start the 35th."""
+    assert ask("east", "has threads at once").result(PATIENCE_S).message == "60"
 
 
 @pytest.mark.parametrize(

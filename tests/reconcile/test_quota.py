@@ -15,7 +15,7 @@ from budgets import services as promises
 from budgets.models import AuditEntry, Budget, Operation
 from clusters import services
 from clusters.devcluster.server import DevServer
-from clusters.errors import LeaseLost
+from clusters.errors import LeaseLost, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
@@ -48,6 +48,31 @@ def states() -> dict[tuple[str, str], str]:
 def edit(kube: KubeClient, queue: str, **spec: object) -> None:
     """A hand edit."""
     kube.patch(r.CLUSTER_QUEUE, queue, {"spec": spec}, options=KUBECTL)
+
+
+def test_gpus_that_move_elsewhere_drain_nobody(
+    hand: Hand, fleet: SmallFleet, worker: Cluster, kube: KubeClient
+) -> None:
+    """What has a queue on a cluster keeps it; who comes later has none there."""
+    fleet.revise(fleet.vision, line("h100", 24, 32))
+    hand.settle()
+    register("lab", "none", role="single")
+    flavor = promises.create_flavor(None, slug="lab-h100", name="Lab", gpus_per_node=8)
+    services.state_capacity(fleet.admin, cluster="lab", flavor=flavor, gpus=16)
+    late = promises.create_workspace(
+        fleet.admin, account=fleet.acme, slug="late", name="Late", home_flavor=flavor
+    )
+    for workspace in (fleet.vision, late):
+        fleet.revise(workspace, line("lab-h100", 8, 16))
+    hand.settle()
+    assert nominal(kube, "acme-vision", "lab-h100") == "0"
+    assert kube.get(r.CLUSTER_QUEUE, "acme-vision")["spec"]["stopPolicy"] == "None"
+    assert ("ClusterQueue", "acme-late") not in states()
+    with pytest.raises(NotFound):
+        kube.get(r.NAMESPACE, "acme-late")
+    hand.sweep()
+    hand.settle()
+    assert states()["ClusterQueue", "acme-vision"] == "synced"
 
 
 def test_budget_is_observed_when_all_its_objects_are_there(

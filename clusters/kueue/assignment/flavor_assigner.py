@@ -154,9 +154,7 @@ class FlavorAssigner:
         return assignment
 
     def _assign_group(self, task: _Task) -> bool:
-        total: dict[str, Amount] = {}
-        for _, item in task.members:
-            add_usage(total, item.requests)
+        total = _total(task.members)
         # A second pass keeps the flavors of the first.
         found: dict[str, FlavorChoice] = {}
         done = {name for _, item in task.members for name in item.choices}
@@ -260,38 +258,36 @@ class FlavorAssigner:
     def _refusal(self, task: _Task, flavor: str, wanted: Requests) -> str:
         """Why the flavor cannot be used at all, empty when it can."""
         allowed = task.request.allowed
-        first = next(iter(wanted))
-        if allowed is not None and not any(
-            allowed.get((pod_set.name, first)) == flavor for pod_set, _ in task.members
-        ):
-            return (
-                f"skipping flavor {flavor} as it is not found in the nomination mapping for "
-                f"resource {first}"
-            )
+        if allowed is not None:
+            first = next(iter(wanted))
+            if all(allowed.get((pod_set.name, first)) != flavor for pod_set, _ in task.members):
+                return (
+                    f"skipping flavor {flavor} as it is not found in the nomination mapping for "
+                    f"resource {first}"
+                )
+        spec = self._snapshot.flavors.get(flavor)
+        if spec is None:
+            return f"flavor {flavor} not found"
         for pod_set, _ in task.members:
-            verdict = self._topology_verdict(task, pod_set, flavor) or self._verdict(
-                pod_set, flavor
-            )
+            verdict = ""
+            if spec.topology or pod_set.shape.topology.is_explicit:
+                verdict = self._topology_verdict(task, pod_set, spec)
+            verdict = verdict or self._verdict(pod_set, spec)
             if verdict:
                 return verdict
         return ""
 
-    def _topology_verdict(self, task: _Task, pod_set: PodSet, flavor: str) -> str:
-        spec = self._snapshot.flavors.get(flavor)
+    def _topology_verdict(self, task: _Task, pod_set: PodSet, spec: FlavorSpec) -> str:
         queue = task.request.queue
-        if spec is None or not (spec.topology or pod_set.shape.topology.is_explicit):
-            return ""
-        group = next(item for item in queue.spec.groups if flavor in item.flavors)
+        group = next(item for item in queue.spec.groups if spec.name in item.flavors)
         return self.topology.refusal(pod_set, queue=queue, flavor=spec, resources=group.resources)
 
-    def _verdict(self, pod_set: PodSet, flavor: str) -> str:
-        spec = self._snapshot.flavors.get(flavor)
-        if spec is None:
-            return f"flavor {flavor} not found"
+    def _verdict(self, pod_set: PodSet, spec: FlavorSpec) -> str:
         known = self._verdicts.setdefault(pod_set.shape, {})
-        if flavor not in known or known[flavor][0] is not spec:
-            known[flavor] = spec, refusal_of(pod_set, flavor=spec)
-        return known[flavor][1]
+        found = known.get(spec.name)
+        if found is None or found[0] is not spec:
+            found = known[spec.name] = spec, refusal_of(pod_set, flavor=spec)
+        return found[1]
 
     def _weigh(
         self,
@@ -371,6 +367,15 @@ def _pod_set_assignments(request: AssignmentRequest) -> list[PodSetAssignment]:
             requests[PODS] = amount_of(count)
         result.append(PodSetAssignment(pod_set.name, count, requests, held=before))
     return result
+
+
+def _total(members: Sequence[tuple[PodSet, PodSetAssignment]]) -> Requests:
+    if len(members) == 1:
+        return members[0][1].requests
+    total: dict[str, Amount] = {}
+    for _, item in members:
+        add_usage(total, item.requests)
+    return total
 
 
 def _groups(pod_sets: Sequence[PodSet]) -> list[list[int]]:

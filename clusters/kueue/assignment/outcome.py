@@ -15,7 +15,7 @@ from clusters.kueue.amounts import (
     Amount,
     FlavorResource,
     Requests,
-    add_usage,
+    add,
     format_amount,
     multiply,
     split,
@@ -192,7 +192,7 @@ class Assignment:
         An amount of 0 needs a flavor but no quota: it never makes the whole workload a borrower.
         """
         self.pod_sets.append(item)
-        add_usage(self.usage, _amounts(item, item.beyond_held))
+        _add_amounts(self.usage, item, item.beyond_held)
 
     def to_free(self) -> Mapping[FlavorResource, Amount]:
         """Amounts by (flavor, resource) that preemption makes room for.
@@ -203,7 +203,7 @@ class Assignment:
             return self.usage
         total: dict[FlavorResource, Amount] = {}
         for item in self.pod_sets:
-            add_usage(total, _amounts(item, item.of_more_pods))
+            _add_amounts(total, item, item.of_more_pods)
         return total
 
     @property
@@ -258,14 +258,15 @@ class Assignment:
         }
 
 
-def _amounts(
-    item: PodSetAssignment, amount_of: Callable[[str], Amount]
-) -> dict[FlavorResource, Amount]:
-    found = {
-        FlavorResource(choice.flavor, resource): amount_of(resource)
-        for resource, choice in item.choices.items()
-    }
-    return {key: amount for key, amount in found.items() if amount}
+def _add_amounts(
+    total: dict[FlavorResource, Amount],
+    item: PodSetAssignment,
+    amount_of: Callable[[str], Amount],
+) -> None:
+    for resource, choice in item.choices.items():
+        if amount := amount_of(resource):
+            key = FlavorResource(choice.flavor, resource)
+            total[key] = add(total.get(key, ZERO), amount)
 
 
 def _pod_set_document(item: PodSetAssignment, splits_by_prefix: bool) -> dict[str, Any]:

@@ -196,11 +196,16 @@ class PendingQueue:
     def active_keys(self) -> list[str]:
         """Keys in the heap, in the order in which they would be popped."""
         items = [item for group in self._all_groups() for item in group.active.members.values()]
-        return [item.key for item in sorted(items, key=self._rank)]
+        return self._in_order(items)
 
     def parked_keys(self) -> list[str]:
         """Keys that are parked, in the order in which they would be popped."""
-        return [item.key for item in sorted(self._parked(), key=self._rank)]
+        return self._in_order(list(self._parked()))
+
+    def _in_order(self, items: list[QueueItem]) -> list[str]:
+        if len(items) > 1:
+            items.sort(key=self._rank)
+        return [item.key for item in items]
 
     def _parked(self) -> Iterator[QueueItem]:
         for group in self._all_groups():

@@ -69,8 +69,9 @@ def share_of(node: ResourceNode) -> DominantShare:
         return NO_SHARE
     borrowed: dict[str, Amount] = {}
     for key, used in node.usage.items():
-        above = subtract(used, node.subtree_quota.get(key, ZERO))
-        if above > ZERO:
+        quota = node.subtree_quota.get(key, ZERO)
+        if used > quota:
+            above = subtract(used, quota)
             borrowed[key.resource] = add(borrowed.get(key.resource, ZERO), above)
     if not borrowed:
         return DominantShare(weight=node.weight)

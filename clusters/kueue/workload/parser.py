@@ -273,8 +273,10 @@ def _owner(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
     if told:
         return sys.intern(told)
     owners = metadata.get("ownerReferences") or ()
-    owner = next((item for item in owners if item.get("controller")), next(iter(owners), None))
-    return "" if owner is None else sys.intern(f"{owner.get('apiVersion')}, Kind={owner['kind']}")
+    if not owners:
+        return ""
+    owner = next((item for item in owners if item.get("controller")), owners[0])
+    return sys.intern(f"{owner.get('apiVersion')}, Kind={owner['kind']}")
 
 
 def _is_single_pod(metadata: Mapping[str, Any]) -> bool:

@@ -189,7 +189,7 @@ class QuotaBody(Controller[Key]):
         """Reads the promises anew; returns what has to be looked at for it."""
         before, had_facts = self._wanted, self.context.cluster
         facts = self.context.refresh()
-        self._wanted = wanted_on(facts)
+        self._wanted = wanted_on(facts, there=self._queues())
         self._fingerprint = mark
         if facts != had_facts or not before.generations:
             return self.all_keys()
@@ -199,6 +199,15 @@ class QuotaBody(Controller[Key]):
     def live(self, key: Key) -> Document | None:
         """An object as the cluster has it; None when it is not there."""
         return self.cache.get(RESOURCES[key.kind], key.path)
+
+    def _queues(self) -> set[str]:
+        """Namespaces that have a queue of ours here, one that is not on its way out."""
+        return {
+            name
+            for name, live in self.cache.of(r.CLUSTER_QUEUE).items()
+            if is_of(live, self.context.cluster.installation)
+            and "deletionTimestamp" not in live["metadata"]
+        }
 
     def _on_cluster(self) -> Iterator[Document]:
         for resource in RESOURCES.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +72,20 @@ def _total(model: type[Model], aggregate: Sum | Count) -> Subquery:
     )
 
 
-def wanted_on(facts: ClusterFacts) -> Wanted:
-    """Everything that a cluster shall carry: nothing while it is drained for its removal."""
+def wanted_on(facts: ClusterFacts, *, there: Collection[str]) -> Wanted:
+    """Everything that a cluster shall carry: nothing while it is drained for its removal.
+
+    Args:
+        facts: Of its row.
+        there: Namespaces that have a queue of ours on it.
+    """
     known = known_generations(facts)
     if facts.state != Cluster.State.ACTIVE:
         return Wanted({}, known, ())
     workers = active_workers() if facts.is_manager else ()
     homes = homes_of(Cluster.objects.active().only("slug", "role", "own_queue"))
     standing = standing_of(facts, workers=workers, homes=homes)
-    documents = standing.documents(selectors.promises_in_force())
+    documents = standing.documents(selectors.promises_in_force(), there=there)
     return Wanted({key_of(document): document for document in documents}, known, workers)
 
 
