@@ -70,6 +70,9 @@ class EngineReader:
     def mark(self, keys: Iterable[str]) -> None:
         """Something new was decided about these workloads, which wait."""
 
+    def stir(self) -> None:
+        """A Workload changed."""
+
     def work(self, engine: Engine, documents: Mapping[str, Document], *, now: datetime) -> None:
         """One short step of reading, once a turn; `documents` are Workloads by key."""
 
@@ -222,6 +225,7 @@ class AdmissionBody(Controller[str]):
         self, resource: Resource, key: str, document: Document, is_gone: bool
     ) -> None:
         self._feed(resource, key, document, is_gone=is_gone)
+        self._reader.stir()
         self.queue.add(key)
         if self._placement.is_wanted:
             self._placement.follow(key, None if is_gone else document)

@@ -32,6 +32,8 @@ from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
 SHARES_EVERY_S: Final = 5.0
+STILL_S: Final = 10.0
+"""Between two rounds while nothing has changed; time alone changes little of what is said."""
 SLICE: Final = 500
 SLICE_S: Final = 0.1
 """Of the thread's own time, one round."""
@@ -65,6 +67,10 @@ class Reporter:
         self._line: deque[str] = deque()
         self._due_at = self._shares_due_at = 0.0
         self._shares: tuple[ShareReport, ...] | None = None
+        self._seen: tuple[int, Mapping[str, str]] = (-1, {})
+        # Told in a row without a difference, and until when that is enough where it was everybody.
+        self._same = 0
+        self._still_until = 0.0
 
     @classmethod
     def of(cls, context: ShiftContext) -> Reporter:
@@ -93,6 +99,10 @@ class Reporter:
         if self._store is not None:
             self._first.update(dict.fromkeys(keys))
 
+    def stir(self) -> None:
+        """Something of a workload changed, by which what is said of it may have."""
+        self._same = 0
+
     def report(self, comparison: Comparison) -> None:
         """Have the result of a comparison counted."""
         if self._store is not None:
@@ -104,14 +114,25 @@ class Reporter:
         Of the deciding engine, as its items carry the messages of their last cycles.
         """
         self.show_shares(engine, now=now)
-        if not self.answer_one(engine, now=now) and self.is_due:
-            explain, aside = Explainer(engine, now=now).explain, self._faults.workloads()
+        if self.answer_one(engine, now=now) or not self.is_due:
+            return
+        aside = self._faults.workloads()
+        if self._is_still(engine, aside):
+            return
+        explain = Explainer(engine, now=now).explain
 
-            def told(key: str) -> Explanation | None:
-                why = aside.get(key)
-                return Explanation(SET_ASIDE, why) if why else explain(key)
+        def told(key: str) -> Explanation | None:
+            why = aside.get(key)
+            return Explanation(SET_ASIDE, why) if why else explain(key)
 
-            self.tell({*waiting_keys(engine), *aside}, told, documents, now=now)
+        self.tell({*waiting_keys(engine), *aside}, told, documents, now=now)
+
+    def _is_still(self, engine: Engine, aside: Mapping[str, str]) -> bool:
+        """Whether everything that waits was told, and nothing has changed since then."""
+        seen = engine.state.revision, dict(aside)
+        if seen != self._seen or self._first:
+            self._seen, self._same = seen, 0
+        return self._same >= len(self._told) and time.monotonic() < self._still_until
 
     def show_shares(self, engine: Engine, *, now: datetime) -> None:
         """Who borrows how much against which weight, once it is due and has changed.
@@ -152,6 +173,7 @@ class Reporter:
         begun, used = time.monotonic(), time.thread_time()
         for uid in self._store.take_refused():
             # Nobody can read it: it is told again when its turn comes.
+            self._same = 0
             if uid in self._told:
                 self._told[uid] = replace(self._told[uid], digest="")
         uids = {key: uid_of(documents[key]) for key in waiting if key in documents}
@@ -159,7 +181,7 @@ class Reporter:
         gone = [uid for uid in self._told if uid not in known]
         for uid in gone:
             del self._told[uid]
-        rows = []
+        rows, looked_at = [], 0
         for key in self._slice(uids, until=used + SLICE_S):
             subject = f"Reason of Workload {key}"
             try:
@@ -168,10 +190,13 @@ class Reporter:
                 self._faults.park(subject, error, doing=Doing.DECIDING)
                 continue
             self._faults.clear(subject)
+            looked_at += 1
             if row is not None:
                 rows.append(row)
         if rows or gone:
             self._store.put(Batch(now, rows, gone))
+        self._same = 0 if rows or gone else self._same + looked_at
+        self._still_until = begun + STILL_S
         # However long it took, most of the time is left to the shift's own work.
         took = time.thread_time() - used
         self._due_at = begun + max(EVERY_S, 10 * took)
@@ -189,7 +214,7 @@ class Reporter:
             if key in uids and key not in done:
                 done.add(key)
                 yield key
-        self._first.update(dict.fromkeys(key for key in marked if key not in done))
+        self._first.update(dict.fromkeys(key for key in marked if key in uids and key not in done))
         while self._line and (self._line[0] in done or self._line[0] not in uids):
             self._line.popleft()
 
