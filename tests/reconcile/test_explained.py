@@ -14,7 +14,7 @@ from clusters.reconcile.explained import reporter as reporters
 from clusters.reconcile.explained import store as stores
 from clusters.reconcile.explained.reporter import Reporter, waiting_keys
 from clusters.reconcile.explained.store import Batch, Comparison, ReasonStore
-from clusters.reconcile.runtime.faults import Faults
+from clusters.reconcile.runtime.faults import Doing, Faults
 from tests.builders import SmallFleet
 from tests.kueue.builders import World, cluster_queue, group, quota, reserved, workload
 from tests.waiting import eventually
@@ -65,6 +65,40 @@ def differing(uid: str, kind: str, name: str, says: dict, did: dict) -> ShadowDi
 
 def row(name: str) -> PendingReason:
     return PendingReason.objects.get(name=name)
+
+
+def test_what_was_told_rests_until_something_changes(hall: Hall, monkeypatch):
+    """Thousands that wait would be explained anew every two seconds, all of them as before."""
+    looked_at: list[str] = []
+
+    def explain(self: Explainer, key: str) -> Explanation | None:
+        looked_at.append(key)
+        return told(self, key)
+
+    def work() -> list[str]:
+        looked_at.clear()
+        hall.reporter._due_at = 0.0
+        eventually(lambda: hall.reporter.is_due)
+        hall.reporter.work(hall.world.engine, hall.documents, now=hall.world.now)
+        eventually(lambda: hall.store.is_free)
+        return list(looked_at)
+
+    told = Explainer.explain
+    monkeypatch.setattr(Explainer, "explain", explain)
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"), workload("second", "q", gpus=4))
+    assert work() == work() == ["ns/second"], "once more, for it may have changed meanwhile"
+    assert work() == []
+    hall.reporter.stir()
+    assert work() == ["ns/second"]
+    assert work() == []
+    hall.gone("first")
+    assert work() == ["ns/second"], "the engine knows something new"
+    hall.reporter.mark(["ns/second"])
+    assert work() == ["ns/second"]
+    hall.faults.park("Workload ns/other", ValueError("no"), doing=Doing.READING)
+    assert work() == ["ns/second"], "and so does who sets aside"
+    hall.reporter._still_until = 0.0
+    assert work() == ["ns/second"], "time passes, too"
 
 
 def test_row_follows_what_waits(hall: Hall):
