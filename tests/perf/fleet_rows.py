@@ -63,13 +63,17 @@ def add_accounts(count: int) -> None:
 
 @transaction.atomic
 def add_cluster(cluster: str, *, flavor: str, workspaces: int) -> list[Workspace]:
-    """GPUs of a flavor on one cluster more, and workspaces whose budgets stand there."""
+    """GPUs of a flavor on one cluster more, and workspaces whose budgets, without burst, are there.
+
+    So their jobs have one place to go to: with burst, they would drive each other from worker to
+    worker for as long as more wait than run.
+    """
     known = Flavor.objects.count()
     row, _ = Flavor.objects.get_or_create(
         slug=flavor, defaults={"name": flavor.upper(), "position": known}
     )
     Capacity.objects.create(cluster=cluster, flavor=row, gpus=10_000, valid_from=begin())
-    return add_workspaces(workspaces, places=[(cluster, flavor)])
+    return add_workspaces(workspaces, places=[(cluster, flavor)], burst=0)
 
 
 def begin() -> datetime:
@@ -79,9 +83,12 @@ def begin() -> datetime:
 
 @transaction.atomic
 def add_workspaces(
-    count: int, *, committed: int = 8, places: Sequence[Place] = PLACES
+    count: int, *, committed: int = 8, places: Sequence[Place] = PLACES, burst: int | None = None
 ) -> list[Workspace]:
-    """So many more workspaces with a budget in force, over the accounts that there are."""
+    """So many more workspaces with a budget in force, over the accounts that there are.
+
+    Their burst is as large as what is committed, unless it is given.
+    """
     owners = list(Account.objects.order_by("pk"))
     flavors = {row.slug: row for row in Flavor.objects.all()}
     author = User.objects.get(username="admin")
@@ -113,7 +120,7 @@ def add_workspaces(
             revision=revision,
             flavor=made[n].home_flavor,
             committed=committed,
-            ceiling=2 * committed,
+            ceiling=committed + (committed if burst is None else burst),
             lendable=committed,
         )
         for n, revision in enumerate(revisions)
