@@ -84,7 +84,7 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
         kubeconfigs |= {name: plane.admin_kubeconfig.read_text() for name, plane in real.items()}
         worker = stack.enter_context(Worker())
         begun = time.monotonic()
-        for name in ["manager", *workers, *singles]:
+        for name in [*singles, "manager", *workers]:
             cluster = _registered(name, kubeconfigs[name])
             if name in stands:
                 homes[name] = fleet_rows.add_cluster(
