@@ -89,6 +89,7 @@ def test_session_writes_only_with_its_csrf_token(people):
     assert not Account.objects.filter(slug="new").exists()
 
 
+@pytest.mark.usefixtures("at_one_moment")
 def test_login_attempts_are_limited_per_address_whatever_a_client_claims(people, monkeypatch):
     monkeypatch.setattr(LoginThrottle, "rate", "3/min", raising=False)
     cache.clear()

@@ -12,7 +12,11 @@ from portal import fairness
 from portal.counting import own
 from tests.servers import redis_server
 
-pytestmark = [pytest.mark.redis, pytest.mark.django_db]
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("at_one_moment"),  # counts are those of a minute
+]
 GUESS = {"username": "olga", "password": "wrong"}
 
 

@@ -115,6 +115,7 @@ def test_somebody_else_who_signs_in_in_place_leaves_the_page(visitors: Visitors)
     assert answer["HX-Redirect"] == "/"
 
 
+@pytest.mark.usefixtures("at_one_moment")
 def test_wrong_password_in_place_is_told_there(visitors: Visitors):
     values = {"username": "olga", "password": "wrong", "was": "olga"}
     answer = Client().post("/login/", values, headers=PART)
