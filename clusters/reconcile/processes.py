@@ -258,7 +258,7 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
     worked_at = time.monotonic()
     while not stop.is_set():
         begun = [at for at in begun if time.monotonic() - at < BEGINS_S]
-        _limit(memory, more=2 + THREADS * len(begun))
+        _limit(memory, beginning=len(begun))
         say(None)
         try:
             if orders.poll(TICK_S):
@@ -268,7 +268,7 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
                 thread = threading.Thread(target=begin, args=(order,), name=order.role)
                 working.add(thread)
                 begun.append(time.monotonic())
-                _limit(memory, more=2 + THREADS * len(begun))
+                _limit(memory, beginning=len(begun))
                 thread.start()
         except (EOFError, OSError):
             break
@@ -283,13 +283,14 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
         time.sleep(TICK_S)
 
 
-def _limit(memory: int, *, more: int) -> None:
+def _limit(memory: int, *, beginning: int) -> None:
     """Ask the operating system to keep to a limit; what stacks may take comes on top.
 
-    Those of the threads there are, and of so many more that may start before the next look.
+    Those of the threads there are, and of those that may start before the next look: two, and more
+    for each shift that is beginning.
     """
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    allowed = memory + STACK * (threading.active_count() + more)
+    allowed = memory + STACK * (threading.active_count() + 2 + THREADS * beginning)
     if hard != resource.RLIM_INFINITY:
         allowed = min(allowed, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))

@@ -46,7 +46,7 @@ class Homes:
 
     def elsewhere(self, slug: str) -> frozenset[str]:
         """Flavors whose GPUs are not in the fleet of a cluster, nor where it dispatches to."""
-        here = {self.fleets.get(slug, ""), *(("",) if slug == self.own_manager else ())}
+        here = self._within_reach(slug)
         return frozenset(flavor for flavor, home in self.flavors.items() if home not in here)
 
     def concern(self, slug: str, flavors: Collection[str]) -> bool:
@@ -58,8 +58,12 @@ class Homes:
             return True
         if not flavors:
             return self.fleets.get(slug) == self.first
-        elsewhere = self.elsewhere(slug)
-        return any(flavor not in elsewhere for flavor in flavors)
+        here = self._within_reach(slug)
+        return any(self.flavors.get(flavor) in (None, *here) for flavor in flavors)
+
+    def _within_reach(self, slug: str) -> set[str]:
+        """The fleet of a cluster, and that which it dispatches to."""
+        return {self.fleets.get(slug, ""), *(("",) if slug == self.own_manager else ())}
 
     def standing_on(self, slug: str) -> frozenset[str]:
         """Flavors whose GPUs a cluster has for itself."""

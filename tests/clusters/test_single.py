@@ -218,7 +218,7 @@ def test_a_budget_does_not_wait_for_a_cluster_that_need_not_carry_it(
         observed_generation=1,
         applied_at=timezone.now(),
     )
-    assert waits_for() == ["hub", "lab"], "one that has it is told to take it back"
+    assert waits_for() == ["hub", "lab"], "one that has it gets every change of it"
 
 
 @pytest.mark.parametrize(

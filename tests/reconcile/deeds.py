@@ -37,16 +37,12 @@ def do(order: Order, stop: threading.Event) -> ShiftOutcome:
             raise RuntimeError("nobody thought of this")
         case "reads its limit":
             return ShiftOutcome(Ending.STOPPED, str(resource.getrlimit(resource.RLIMIT_DATA)[0]))
-        case "has threads":
+        case "has threads" | "has threads at once":
             ready = [threading.Thread(target=stop.wait, args=(2.0,)) for _ in range(60)]
             for each in ready:
                 each.start()
-                time.sleep(0.02)
-            return ShiftOutcome(Ending.STOPPED, str(len(ready)))
-        case "has threads at once":
-            ready = [threading.Thread(target=stop.wait, args=(2.0,)) for _ in range(60)]
-            for each in ready:
-                each.start()
+                if order.role == "has threads":
+                    time.sleep(0.02)
             return ShiftOutcome(Ending.STOPPED, str(len(ready)))
         case _:
             stop.wait(order.seconds)

@@ -129,7 +129,7 @@ class Reporter:
 
     def _is_still(self, engine: Engine, aside: Mapping[str, str]) -> bool:
         """Whether everything that waits was told, and nothing has changed since then."""
-        seen = engine.state.revision, dict(aside)
+        seen = engine.state.revision, aside
         if seen != self._seen or self._first:
             self._seen, self._same = seen, 0
         return self._same >= len(self._told) and time.monotonic() < self._still_until
