@@ -1,7 +1,9 @@
 """Celery's beat, for machines whose wall clock somebody sets, and for several processes of it.
 
 Celery keeps when a task was sent last, and when it is due, by the wall clock: one that was ahead
-for a moment and is set back leaves tasks waiting until that time comes round again.
+for a moment and is set back leaves tasks waiting until that time comes round again. It remembers
+that in a shelf that is written in place: one that a kill or a full disk leaves half written ends
+each beat that reads it. Ours is written beside and moved into place, and missed by nobody for long.
 
 Any number of processes may run beat; the one with the lease sends. The lease is a row of the
 database and not a lock in Redis (celery-redbeat): Redis may lose all its data at any time, and two
@@ -10,16 +12,18 @@ would then send. It is not a lock of a database session either, which a stopped 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from celery.beat import PersistentScheduler
+from celery.beat import Scheduler
 from django import db
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -38,14 +42,47 @@ MARGIN_S: Final = LEASE_S / 5
 before somebody else begins."""
 
 
-class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # celery has no types
-    """Moves what it remembers along with a wall clock that was set, or that it finds set back."""
+class SteadyScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
+    """Moves what it remembers along with a wall clock that was set, or that it finds set back.
+
+    Args:
+        schedule_filename: Where it remembers, from one process to the next, when each task was sent
+            last. Without it, or where it cannot be read, each is due after its own time again.
+    """
 
     steady: Callable[[], float] = staticmethod(time.monotonic)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, schedule_filename: str, **kwargs: Any) -> None:
         self._ahead_s: float | None = None
+        self._file = Path(schedule_filename)
         super().__init__(*args, **kwargs)
+
+    def setup_schedule(self) -> None:
+        """As Celery's, with the times that were stored."""
+        super().setup_schedule()
+        for name, sent_at in self._stored().items():
+            if name in self.schedule:
+                self.schedule[name].last_run_at = sent_at
+
+    def _stored(self) -> Mapping[str, datetime]:
+        try:
+            told = json.loads(self._file.read_bytes())
+            return {name: datetime.fromisoformat(at).astimezone(UTC) for name, at in told.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            log.warning("beat_file_not_read", file=str(self._file), says=str(error))
+            return {}
+
+    def sync(self) -> None:
+        """Store when each task was sent last."""
+        told = {name: entry.last_run_at.isoformat() for name, entry in self.schedule.items()}
+        beside = self._file.with_name(self._file.name + ".new")
+        try:
+            beside.write_text(json.dumps(told))
+            beside.replace(self._file)
+        except OSError as error:
+            log.warning("beat_file_not_written", file=str(self._file), says=str(error))
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
         """As Celery's, after a look at the clocks."""

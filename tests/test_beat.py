@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from celery import Celery
-from celery.beat import PersistentScheduler, SchedulingError
+from celery.beat import Scheduler, SchedulingError
 from django.db import OperationalError
 from django.db.models import F
 
@@ -96,6 +96,70 @@ def test_schedule_of_a_machine_that_was_ahead_holds_nothing_up(
     assert run(beat, machine, 10) in (4, 5, 6)
 
 
+# What it remembers from one process to the next.
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    with Celery("beat-that-remembers", set_as_current=False) as app:
+        app.conf.beat_schedule = {"daily": {"task": "a.task", "schedule": 86_400.0}}
+        yield app
+
+
+def test_beat_remembers_when_a_task_was_sent_last(app: Celery, tmp_path: Path) -> None:
+    name = str(tmp_path / "schedule")
+    beat = Sender(app, schedule_filename=name)
+    beat.schedule["daily"].last_run_at = NOON
+    beat.close()
+    assert Sender(app, schedule_filename=name).schedule["daily"].last_run_at == NOON
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b'{"daily": "2026-03-02T1', id="cut off"),
+        pytest.param(b'{"daily": 7}', id="a number"),
+        pytest.param(b'{"daily": "noon"}', id="no time"),
+        pytest.param(b"[1]", id="a list"),
+        pytest.param(b"\0\xff\xfe", id="of another program"),
+    ],
+)
+def test_beat_begins_whatever_its_file_holds(app: Celery, tmp_path: Path, found: bytes) -> None:
+    file = tmp_path / "schedule"
+    file.write_bytes(found)
+    beat = Sender(app, schedule_filename=str(file))
+    assert datetime.now(UTC) - beat.schedule["daily"].last_run_at < timedelta(minutes=1)
+    beat.close()
+    assert Sender(app, schedule_filename=str(file)).schedule == beat.schedule
+
+
+def test_beat_goes_on_where_its_file_cannot_be_written(app: Celery, tmp_path: Path) -> None:
+    beat = Sender(app, schedule_filename=str(tmp_path / "no folder" / "schedule"))
+    beat.schedule["daily"].last_run_at = NOON
+    beat.close()
+    beat.tick()
+    assert beat.sent == 1
+
+
+def test_beat_that_is_cut_off_while_it_writes_keeps_what_it_had(
+    app: Celery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = str(tmp_path / "schedule")
+    beat = Sender(app, schedule_filename=name)
+    beat.schedule["daily"].last_run_at = NOON
+    beat.close()
+
+    def half(self: Path, text: str) -> None:
+        self.write_bytes(text.encode()[:9])
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    beat.schedule["daily"].last_run_at = NOON + timedelta(days=1)
+    beat.close()
+    assert Sender(app, schedule_filename=name).schedule["daily"].last_run_at == NOON
+
+
 # Several of them.
 
 
@@ -129,7 +193,7 @@ def pair(
 
     # It would end the test's transaction.
     monkeypatch.setattr("django.db.close_old_connections", lambda: None)
-    monkeypatch.setattr(PersistentScheduler, "apply_async", send)
+    monkeypatch.setattr(Scheduler, "apply_async", send)
     monkeypatch.setattr(OneOfMany, "producer", None)
     with Celery("beats-of-a-test", set_as_current=False) as app:
         app.conf.beat_schedule = {"often": {"task": "a.task", "schedule": EVERY_S}}
@@ -224,14 +288,14 @@ def test_beat_that_reaches_no_broker_lets_another_one_take_over(
 ) -> None:
     one, other = pair
     assert one.turn() == 1
-    working = PersistentScheduler.apply_async
+    working = Scheduler.apply_async
 
     def fails(self: OneOfMany, entry, **kwargs):  # type: ignore[no-untyped-def]
         if self is one.beat:
             raise SchedulingError("the broker is away")
         return working(self, entry, **kwargs)
 
-    monkeypatch.setattr(PersistentScheduler, "apply_async", fails)
+    monkeypatch.setattr(Scheduler, "apply_async", fails)
     waited = 0
     while other.turn() == 0:
         assert one.turn() == 0
