@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
@@ -176,6 +176,29 @@ class Promises:
     pools: tuple[PoolPromise, ...]
     workspaces: tuple[WorkspacePromise, ...]
     topologies: tuple[TopologyPromise, ...] = ()
+
+    def renewed(self, newer: Promises, accounts: Collection[str]) -> Promises:
+        """These promises, with what a newer reading of some accounts alone says of them.
+
+        Args:
+            newer: That reading; flavors, topologies and platform pools are the same in both.
+            accounts: Slugs.
+        """
+        kept = tuple(row for row in self.workspaces if row.account not in accounts)
+        used = {line.flavor for row in kept for line in row.lines}
+        flavors = {row.name: row for row in self.flavors if row.name in used}
+        flavors |= {row.name: row for row in newer.flavors}
+        named = {row.topology for row in flavors.values()}
+        topologies = {row.name: row for row in self.topologies if row.name in named}
+        topologies |= {row.name: row for row in newer.topologies}
+        return Promises(
+            flavors=tuple(flavors.values()),
+            accounts=tuple(row for row in self.accounts if row.name not in accounts)
+            + newer.accounts,
+            pools=newer.pools,
+            workspaces=kept + newer.workspaces,
+            topologies=tuple(topologies.values()),
+        )
 
 
 @dataclass(frozen=True, slots=True)

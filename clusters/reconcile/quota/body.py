@@ -43,7 +43,13 @@ from clusters.reconcile.quota.decide import (
 )
 from clusters.reconcile.quota.record import Result, SyncRecords
 from clusters.reconcile.quota.secrets import SecretSync, secret_keys
-from clusters.reconcile.quota.wanted import Fingerprint, Wanted, fingerprint, wanted_on
+from clusters.reconcile.quota.wanted import (
+    Fingerprint,
+    Promised,
+    Wanted,
+    fingerprint,
+    wanted_on,
+)
 from clusters.reconcile.runtime.cache import Cache
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing, words_of
@@ -75,6 +81,7 @@ class QuotaBody(Controller[Key]):
         self._records = SyncRecords(context.cluster.pk, refused=self._refused)
         self._secrets = SecretSync(context) if context.cluster.is_manager else None
         self._fingerprint: Fingerprint = ()
+        self._promised = Promised()
         self._wanted = Wanted({}, {}, ())
         self._looks: dict[Key, tuple[object, ...]] = {}
         self._written: list[Result] = []
@@ -189,7 +196,7 @@ class QuotaBody(Controller[Key]):
         """Reads the promises anew; returns what has to be looked at for it."""
         before, had_facts = self._wanted, self.context.cluster
         facts = self.context.refresh()
-        self._wanted = wanted_on(facts, there=self._queues())
+        self._wanted = wanted_on(facts, promised=self._promised, there=self._queues())
         self._fingerprint = mark
         if facts != had_facts or not before.generations:
             return self.all_keys()

@@ -11,7 +11,8 @@ from django.db import connection
 from django.db.models import Count, IntegerField, Model, Subquery, Sum, Value
 
 from budgets import selectors
-from budgets.models import Account, Budget, Flavor, Pool, Topology
+from budgets.models import Account, Budget, Flavor, Pool, Topology, Workspace
+from budgets.plan import Promises
 from clusters.manifests.names import Document, Key, key_of
 from clusters.manifests.translate import Site
 from clusters.models import Cluster, MaintenanceWindow
@@ -76,11 +77,56 @@ def _total(model: type[Model], aggregate: Sum | Count) -> Subquery:
     )
 
 
-def wanted_on(facts: ClusterFacts, *, there: Collection[str]) -> Wanted:
+class Promised:
+    """What is in force, as one shift has read it: anew only where a generation has risen.
+
+    Not safe for several threads.
+    """
+
+    def __init__(self) -> None:
+        self._marks: set[tuple[str, int]] = set()
+        self._promises: Promises | None = None
+
+    def newest(self, generations: Mapping[str, int]) -> Promises:
+        """Everything in force. Where nothing rose, no query; else those of what rose.
+
+        Args:
+            generations: As :func:`known_generations` has just read them.
+        """
+        marks = {mark for mark in generations.items() if not mark[0].startswith("cluster:")}
+        risen = {subject for subject, _ in marks ^ self._marks}
+        if self._promises is None or not all(map(_is_of_an_account, risen)):
+            self._promises = selectors.promises_in_force()
+        elif risen:
+            accounts = self._accounts_of(risen)
+            newer = selectors.promises_in_force(accounts=accounts)
+            self._promises = self._promises.renewed(newer, accounts)
+        self._marks = marks
+        return self._promises
+
+    def _accounts_of(self, subjects: Collection[str]) -> frozenset[str]:
+        """Slugs of the accounts that are named, and of those that budgets are, or were, in."""
+        names = [subject.partition(":") for subject in subjects]
+        budgets = {name for kind, _, name in names if kind == "budget"}
+        known = Workspace.objects.filter(namespace__in=budgets)
+        before = self._promises.workspaces if self._promises is not None else ()
+        return frozenset(
+            {name for kind, _, name in names if kind == "account"}
+            | set(known.values_list("account__slug", flat=True))
+            | {row.account for row in before if row.namespace in budgets}
+        )
+
+
+def _is_of_an_account(subject: str) -> bool:
+    return subject.startswith(("account:", "budget:"))
+
+
+def wanted_on(facts: ClusterFacts, *, promised: Promised, there: Collection[str]) -> Wanted:
     """Everything that a cluster shall carry: nothing while it is drained for its removal.
 
     Args:
         facts: Of its row.
+        promised: What the shift has read so far.
         there: Namespaces that have a queue of ours on it.
     """
     known = known_generations(facts)
@@ -89,7 +135,7 @@ def wanted_on(facts: ClusterFacts, *, there: Collection[str]) -> Wanted:
     workers = active_workers() if facts.is_manager else ()
     homes = homes_of(Cluster.objects.active().only("slug", "role", "own_queue"))
     standing = standing_of(facts, workers=workers, homes=homes)
-    documents = standing.documents(selectors.promises_in_force(), there=there)
+    documents = standing.documents(promised.newest(known), there=there)
     return Wanted({key_of(document): document for document in documents}, known, workers)
 
 
