@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -105,6 +106,58 @@ class Pulse:
             listeners = list(self._on_change)
         for listener in listeners:
             listener()
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A pulse that beats, and how many go by it."""
+
+    pulse: Pulse
+    stop: threading.Event = field(default_factory=threading.Event)
+    users: int = 0
+
+
+class Pulses:
+    """The pulses of a process: one for all who reach a cluster in the same way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._beating: dict[Hashable, _Shared] = {}
+
+    @contextmanager
+    def shared(self, key: Hashable, connect: Callable[[], KubeClient]) -> Iterator[Pulse]:
+        """The pulse of a cluster; it beats while somebody goes by it.
+
+        Args:
+            key: Of the cluster, and of the credential.
+            connect: Makes its client, where nobody goes by it yet.
+
+        Raises:
+            ClusterError: of `connect`.
+        """
+        with self._lock:
+            found = self._beating.get(key)
+            if found is None:
+                found = self._beating[key] = self._begin(connect())
+            found.users += 1
+        try:
+            yield found.pulse
+        finally:
+            with self._lock:
+                found.users -= 1
+                if not found.users:
+                    del self._beating[key]
+                    found.stop.set()
+
+    def _begin(self, client: KubeClient) -> _Shared:
+        shared = _Shared(Pulse(client))
+
+        def beat() -> None:
+            with client:
+                shared.pulse.run(shared.stop)
+
+        threading.Thread(target=beat, name="pulse", daemon=True).start()
+        return shared
 
 
 NOISE: Final = timedelta(seconds=1.5)

@@ -25,7 +25,8 @@ from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.runtime.faults import ALL_WELL, Parked
 from clusters.selectors.places import nominates_beside
 
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 3.0
+"""While the Lease is not renewed, with which a heartbeat goes along."""
 FAILURE_PAUSE_S = 5.0
 """A role that failed is not offered again at once: it would most likely fail the same way."""
 _AGE = ExpressionWrapper(Now() - F("lease_renewed_at"), output_field=DurationField())

@@ -1,8 +1,9 @@
 """A shift: one process works on one role of one cluster for a while, then hands over.
 
-It claims the row, takes the Lease on the cluster, and runs the role's body while three threads keep
-the Lease, feel the pulse and write heartbeats. It ends when its time is up, when it is told to, or
-when row, Lease or registration are not its own any more. A body writes only behind `fence`.
+It claims the row, takes the Lease on the cluster, and runs the role's body while two threads keep
+the Lease and write heartbeats. It ends when its time is up, when it is told to, or when row, Lease
+or registration are not its own any more. A body writes only behind `fence`. All shifts of a cluster
+in a process go by one pulse.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -26,7 +27,7 @@ from clusters.credentials import connection_to
 from clusters.errors import ClusterError, LeaseLost, Retryable
 from clusters.kube.client import KubeClient
 from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
-from clusters.kube.pulse import Pulse
+from clusters.kube.pulse import Pulse, Pulses
 from clusters.kube.shares import MIB, Shares
 from clusters.models import ShiftRun
 from clusters.reconcile import claims, past
@@ -48,6 +49,7 @@ OF_WORKERS = 0.4
 """Share of the memory of dispatch that workers may have together."""
 HEALTH_EVERY_S = 5.0
 _RETRY_FIRST_S, _RETRY_CAP_S = 0.5, 3.0
+_PULSES = Pulses()
 
 
 class Body(Protocol):
@@ -191,14 +193,20 @@ def give_back(lease: ClusterLease, name: LeaseName) -> None:
 def _work(
     registration: Registered, role: str, claim: Claim, *, stop: threading.Event, seconds: float
 ) -> ShiftOutcome:
-    try:
-        client = KubeClient.from_connection(connection_to(registration.sealed))
-    except ClusterError as error:
-        if role == ShiftRun.Role.QUOTA:
-            record_contact(registration.facts.pk, Contact(timezone.now(), error))
-        return ShiftOutcome(Ending.FAILED, f"{error.reason}: {error}")
-    with client, closing(Clients(shares=shares_of(role))) as clients:
-        return _Shift(registration, role, claim, client, clients).work(stop, seconds)
+    def connect() -> KubeClient:
+        return KubeClient.from_connection(connection_to(registration.sealed))
+
+    reached_by = registration.facts.slug, registration.sealed
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(connect())
+            pulse = stack.enter_context(_PULSES.shared(reached_by, connect))
+        except ClusterError as error:
+            if role == ShiftRun.Role.QUOTA:
+                record_contact(registration.facts.pk, Contact(timezone.now(), error))
+            return ShiftOutcome(Ending.FAILED, f"{error.reason}: {error}")
+        clients = stack.enter_context(closing(Clients(shares=shares_of(role))))
+        return _Shift(registration, role, claim, client, clients, pulse).work(stop, seconds)
 
 
 def shares_of(role: str) -> Shares | None:
@@ -223,6 +231,7 @@ class _Shift:
         claim: Claim,
         client: KubeClient,
         clients: Clients,
+        pulse: Pulse,
     ) -> None:
         self._facts, self._role, self._claim = registration.facts, role, claim
         self._over = threading.Event()
@@ -230,7 +239,7 @@ class _Shift:
         self._has_looked_back = False
         self._writes_health = role == ShiftRun.Role.QUOTA
         self._seen: tuple[bool, str] | None = None
-        self._pulse = Pulse(client)
+        self._pulse = pulse
         self._name = lease_name(role, registration.facts.installation)
         self._lease = ShiftLease(
             client,
@@ -243,7 +252,7 @@ class _Shift:
             registration,
             client=client,
             clients=clients,
-            pulse=self._pulse,
+            pulse=pulse,
             stop=self._over,
             fence=self._lease.check,
             holder=claim.holder,
@@ -251,10 +260,7 @@ class _Shift:
         )
 
     def work(self, stop: threading.Event, seconds: float) -> ShiftOutcome:
-        threads = [
-            self._thread(lambda: self._watch_over(stop, seconds), "heartbeat"),
-            self._thread(lambda: self._pulse.run(self._over), "pulse"),
-        ]
+        threads = [self._thread(lambda: self._watch_over(stop, seconds), "heartbeat")]
         try:
             return self._hold_and_run(threads)
         finally:
