@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.signals import (
     celeryd_after_setup,
     heartbeat_sent,
@@ -20,6 +20,7 @@ from celery.signals import (
     worker_ready,
     worker_shutting_down,
 )
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -35,6 +36,7 @@ def require_settings(**kwargs: Any) -> None:
     checks.require_settings()
 
 
+TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "portal.redis_broker:Transport"))
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -111,9 +113,25 @@ def show_times(**kwargs: Any) -> None:
     metrics.serve(settings.PORTAL_METRICS_PORT)
 
 
+class HandOver(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
+    """A worker that ends gives its Leases back first, whatever it ends of.
+
+    It waits for what it works on: shifts would go on, and none be taken, for as long as they last.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def close(self, worker: Any) -> None:
+        """Before the pool stops."""
+        hand_over_shifts()
+
+
+app.steps["worker"].add(HandOver)
+
+
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # celery has no types
 def hand_over_shifts(**kwargs: Any) -> None:
-    """A worker that is told to end gives its leases back first."""
+    """At once when it is told to end, and not only when its loop comes to that."""
     from clusters.tasks import hand_over
 
     hand_over()

@@ -36,6 +36,8 @@ AT_REST_FOR_S = 2.0
 REST_WITHIN_S = 60.0
 """On a quiet machine; on a loaded one it is waited as long as what is open gets less."""
 STUCK_S = 120.0
+LAST_LINES, LINE = 12, 300
+"""Of each log, where a rule was broken: who has the output alone sees who had stopped."""
 RULES = (
     "one start per reservation", "one start per attempt", "one worker at a time",
     "a choice is kept", "a reservation is kept", "quota is kept", "ends are true", "no orphans",
@@ -172,8 +174,10 @@ def _keep_evidence(report: Report, folder: Path, history: list[Any]) -> None:
     target = ARTIFACTS / f"whole-road-{report.ground}-{report.seed}"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for log in folder.glob("*.log"):
+    for log in sorted(folder.glob("*.log")):
         shutil.copy(log, target)
+        last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        print(f"--- {log.name}", *(line[:LINE] for line in last), sep="\n", flush=True)
     with (target / "history.jsonl").open("w") as file:
         file.writelines(json.dumps(asdict(row)) + "\n" for row in history)
 
