@@ -222,8 +222,9 @@ def test_nobody_reads_or_changes_what_is_not_theirs(
 
 # One of each: whose, which, and what of it.
 ASKED = ("acme-vision", "acme", "train", "-created", "csv", "jobs", "yaml")
-# Not told in the question, so that no answer just says it again.
-TOLD = re.compile(rb"Acme|Vision|train-\d|olga@")
+# Not told in the question, so that no answer just says it again. Whole words: now and then, four
+# letters in a row of those that a form's token is drawn from are "Acme".
+TOLD = re.compile(rb"\b(?:Acme|Vision)\b|\btrain-\d|\bolga@")
 
 
 @pytest.fixture
