@@ -70,7 +70,7 @@ class SteadyScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
             return {name: datetime.fromisoformat(at).astimezone(UTC) for name, at in told.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except Exception as error:  # whatever is in it, and whatever keeps it from being read
             log.warning("beat_file_not_read", file=str(self._file), says=str(error))
             return {}
 

@@ -121,7 +121,9 @@ def test_beat_remembers_when_a_task_was_sent_last(app: Celery, tmp_path: Path) -
         pytest.param(b'{"daily": "2026-03-02T1', id="cut off"),
         pytest.param(b'{"daily": 7}', id="a number"),
         pytest.param(b'{"daily": "noon"}', id="no time"),
+        pytest.param(b'{"daily": "0001-01-01T00:00:00+14:00"}', id="before all times"),
         pytest.param(b"[1]", id="a list"),
+        pytest.param(b"[" * 100_000, id="deep"),
         pytest.param(b"\0\xff\xfe", id="of another program"),
     ],
 )
