@@ -119,9 +119,11 @@ def _forget_policies(cluster: ControlPlane) -> int:
 
     Returns how many there were.
     """
+    # Mutating ones came with Kubernetes 1.36.
+    served = cluster.rest.discovered("admissionregistration.k8s.io")["v1"]
     paths = [
         f"{_ADMISSION}/{plural}/{found['metadata']['name']}"
-        for plural in _POLICIES
+        for plural in served.intersection(_POLICIES)
         for found in cluster.rest.items(f"{_ADMISSION}/{plural}")
         if found["metadata"].get("labels", {}).get(labels.MANAGED_BY) == MANAGED_BY
     ]
