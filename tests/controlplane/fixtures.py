@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -119,17 +120,22 @@ def _forget_policies(cluster: ControlPlane) -> int:
 
     Returns how many there were.
     """
-    # Mutating ones came with Kubernetes 1.36.
-    served = cluster.rest.discovered("admissionregistration.k8s.io")["v1"]
     paths = [
         f"{_ADMISSION}/{plural}/{found['metadata']['name']}"
-        for plural in served.intersection(_POLICIES)
+        for plural in _served_policies(cluster)
         for found in cluster.rest.items(f"{_ADMISSION}/{plural}")
         if found["metadata"].get("labels", {}).get(labels.MANAGED_BY) == MANAGED_BY
     ]
     for path in paths:
         cluster.rest.delete(path)
     return len(paths)
+
+
+@cache
+def _served_policies(cluster: ControlPlane) -> tuple[str, ...]:
+    """Those of the kinds that a cluster knows, in their order; mutating ones came with 1.36."""
+    served = cluster.rest.discovered("admissionregistration.k8s.io")["v1"]
+    return tuple(plural for plural in _POLICIES if plural in served)
 
 
 @pytest.fixture(scope="session")

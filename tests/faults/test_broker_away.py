@@ -46,14 +46,13 @@ class House:
             name="worker", log=folder / "worker.log", environment=environment,
         )  # fmt: skip
 
-    def send(self, name: str, *, expires: float | None = None) -> Path:
+    def send(self, name: str) -> Path:
         """Have a file touched, which is returned."""
         mark = self._folder / name
         with app.connection_for_write(self._broker) as connection:
             app.send_task(
-                "tests.slow", (str(mark), WORKS_S),
-                connection=connection, queue="sync", expires=expires, retry=False,
-            )  # fmt: skip
+                "tests.slow", (str(mark), WORKS_S), connection=connection, queue="sync", retry=False
+            )
         return mark
 
     def lose_the_broker(self) -> None:
@@ -69,14 +68,8 @@ class House:
 def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
     house = House(tmp_path, breaks=getattr(request, "param", False))
     try:
-        working = []
-
-        def is_working() -> bool:
-            working[:] = working or [house.send("first")]
-            return working[0].exists()
-
-        eventually(lambda: house.redis.is_running() and "ready" in house.log(), seconds=60)
-        eventually(is_working, seconds=30, why=house.log)
+        eventually(lambda: "ready" in house.log(), seconds=60, why=house.log)
+        eventually(house.send("first").exists, seconds=30, why=house.log)
         yield house
     finally:
         house.worker.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.builders import PASSWORD, SmallFleet
 
 ROLES = ("admin", "finance", "auditor", "owner", "viewer", "stranger", "nobody", "anonymous")
 HTMX = {"HTTP_HX_REQUEST": "true"}
+# New in every answer, and of the reader alone.
+DRAWN_ANEW = re.compile(r'csrf[^>]*"|nonce="[^"]*"|"X-CSRFToken[^}]*|name="token" value="[^"]*"')
 
 
 @dataclass

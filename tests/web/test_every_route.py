@@ -37,7 +37,7 @@ from budgets.selectors.billing import month_at
 from budgets.services import billing
 from clusters import services as enrolment
 from tests.builders import agreed, hours
-from tests.web.conftest import Visitors
+from tests.web.conftest import DRAWN_ANEW, Visitors
 from tests.web.test_query_counts import busy  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("unlimited")
@@ -222,9 +222,8 @@ def test_nobody_reads_or_changes_what_is_not_theirs(
 
 # One of each: whose, which, and what of it.
 ASKED = ("acme-vision", "acme", "train", "-created", "csv", "jobs", "yaml")
-# Not told in the question, so that no answer just says it again. Whole words: now and then, four
-# letters in a row of those that a form's token is drawn from are "Acme".
-TOLD = re.compile(rb"\b(?:Acme|Vision)\b|\btrain-\d|\bolga@")
+# Not told in the question, so that no answer just says it again.
+TOLD = re.compile(r"Acme|Vision|train-\d|olga@")
 
 
 @pytest.fixture
@@ -267,7 +266,9 @@ def test_no_question_finds_what_is_not_theirs(
                 body = b"".join(answer) if answer.streaming else answer.content
                 # Whether the broker answers is no question of rights.
                 is_broken = answer.status_code >= 500 and route != "readyz"
-                if is_broken or TOLD.search(body):
+                # Of the letters that a form's token is drawn from, four may be "Acme".
+                text = DRAWN_ANEW.sub("", body.decode(errors="replace"))
+                if is_broken or TOLD.search(text):
                     wrong[route, *query.items(), *headers] = answer.status_code
     assert wrong == {}
     assert names >= {"workspace", "account", "text", "sort", "format", "q", "cursor", "page"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -31,7 +30,7 @@ from clusters.models import Cluster, Question, ShiftRun, WorkloadAction, Workloa
 from tests.builders import SmallFleet, line
 from tests.explained import engines
 from tests.factories import PendingReasonFactory, UsageRecordFactory
-from tests.web.conftest import Visitors
+from tests.web.conftest import DRAWN_ANEW, Visitors
 from tests.web.test_every_route import ROUTES, address_of
 from tests.web.test_query_counts import add_job, busy  # noqa: F401  a fixture
 from tests.web.test_what_if import RAISE
@@ -39,8 +38,6 @@ from tests.web.test_what_if import clusters as clusters  # a fixture
 
 T = TypeVar("T")
 NOW = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=1)
-# New in every answer, and of the reader alone.
-OWN = re.compile(r'csrf[^>]*"|nonce="[^"]*"|"X-CSRFToken[^}]*|name="token" value="[^"]*"')
 DRAFTS = (8, 24, 32)
 WORLDS = (0, 1, 2)
 
@@ -73,7 +70,7 @@ def told(client: Client) -> dict[str, tuple[int, str]]:
         if not answer.streaming:
             found[route] = (
                 answer.status_code,
-                OWN.sub("", answer.content.decode(errors="replace")),
+                DRAWN_ANEW.sub("", answer.content.decode(errors="replace")),
             )
     return found
 
@@ -223,7 +220,9 @@ def whys(hub: Cluster, user: User) -> list[str]:
         answers = [client.get(address) for address in WHY_PAGES]
         assert {answer.status_code for answer in answers} == {200}
         return "".join(
-            OWN.sub("", b"".join(answer).decode() if answer.streaming else answer.content.decode())
+            DRAWN_ANEW.sub(
+                "", b"".join(answer).decode() if answer.streaming else answer.content.decode()
+            )
             for answer in answers
         )
 
@@ -265,7 +264,7 @@ def test_what_would_come_of_a_change_does_not_depend_on_what_others_hold(
             told = client.get(f"/api/v1/what-if/{first.pk}").content.decode()
             for row in Question.objects.all():
                 page, told = page.replace(str(row.pk), ""), told.replace(str(row.pk), "")
-            return OWN.sub("", page) + told
+            return DRAWN_ANEW.sub("", page) + told
 
         return asked
 
