@@ -14,8 +14,7 @@ from clusters.kueue.amounts import UNLIMITED
 from clusters.models import Cluster, QueueShare, ShiftRun
 from clusters.selectors.shares import MOST_ROWS, contest_of, with_weight
 from tests.builders import SmallFleet
-from tests.web.conftest import Visitors
-from tests.web.test_others import OWN
+from tests.web.conftest import DRAWN_ANEW, Visitors
 
 pytestmark = pytest.mark.django_db
 PAGE = "/fleet/shares/"
@@ -106,7 +105,7 @@ def test_owner_reads_the_own_weight_and_no_figure_of_others(shared: Visitors):
     assert "this workspace borrows 8 GPUs; jobs of the account that borrow less" in text
     QueueShare.objects.filter(name="acme-speech").update(borrowed=5, share=79)
     again = shared.text("owner", "/workspaces/acme-vision/")
-    assert OWN.sub("", text) == OWN.sub("", again)
+    assert DRAWN_ANEW.sub("", text) == DRAWN_ANEW.sub("", again)
     QueueShare.objects.all().delete()
     assert "Fair sharing" not in shared.text("owner", "/workspaces/acme-vision/")
 
