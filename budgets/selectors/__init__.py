@@ -33,7 +33,13 @@ from budgets.selectors.budget.preview import (
     told_to,
 )
 from budgets.selectors.budget.promises import promises_in_force
-from budgets.selectors.budget.timeline import capacity_at, flavor_terms, fleet_timeline, free_rooms
+from budgets.selectors.budget.timeline import (
+    capacity_at,
+    flavor_names,
+    flavor_terms,
+    fleet_timeline,
+    free_rooms,
+)
 from budgets.selectors.clock import utc_now
 from budgets.selectors.fleet.grid import FleetTotal, SetupStep, fleet_grid, setup_steps
 from budgets.selectors.roles import (

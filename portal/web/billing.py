@@ -64,7 +64,7 @@ PLATFORM_SORTS: Mapping[str, Callable[[Statement], Any]] = {
 def billing(request: HttpRequest, user: User) -> HttpResponseBase:
     """Months for platform roles; the papers that others were sent."""
     roles = selectors.roles_of(user)
-    newest, sort = read.visible_statements(user)[:MOST_PAPERS], request.GET.get("sort", "")
+    newest, sort = read.statement_rows(user)[:MOST_PAPERS], request.GET.get("sort", "")
     keys = PLATFORM_SORTS if roles.sees_everything else SORTS
     months = read.billing_months(user)[:MOST_MONTHS] if roles.sees_everything else []
     totals = read.month_totals(user, months)
@@ -94,7 +94,7 @@ def period(request: HttpRequest, user: User, name: str) -> HttpResponseBase:
     form = PortalForm(typed(request))
     if answer := pressed(request, _month_deeds(user, month, form), to=month_url(month)):
         return answer
-    papers = [row for row in read.visible_statements(user).filter(period=month.pk) if month.pk]
+    papers = list(read.statement_rows(user).filter(period=month.pk)) if month.pk else []
     drawing = read.draw(month) if is_checked and not month.closed_at else None
     context = {
         "month": month,

@@ -50,16 +50,11 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     """Context processor; costs queries only when the frame, or names of things, are rendered."""
     return {
         "shell": SimpleLazyObject(lambda: _shell(request)),
-        "flavor_names": SimpleLazyObject(_flavor_names),
+        "flavor_names": SimpleLazyObject(selectors.flavor_names),
         "cluster_names": SimpleLazyObject(seen.cluster_names),
         "workspace_names": SimpleLazyObject(lambda: _of_reader(request, selectors.workspace_names)),
         "account_names": SimpleLazyObject(lambda: _of_reader(request, account_names)),
     }
-
-
-def _flavor_names() -> dict[str, str]:
-    """Slug → name, for ``named``. One query."""
-    return {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
 
 
 def _of_reader(request: HttpRequest, names: Callable[[User], dict[str, str]]) -> dict[str, str]:

@@ -166,7 +166,7 @@ def _head(made: _Paper, sheet: StatementSheet) -> None:
 
 def _part(made: _Paper, part: Part, lines: Iterable[LineView], paper: Statement) -> None:
     currency, priced_in = paper.currency, paper.priced_in
-    flavors = {slug: terms.name for slug, terms in selectors.flavor_terms().items()}
+    flavors = selectors.flavor_names()
     made.ln(5)
     name = part.name or "The account as a whole"
     made.paragraph(

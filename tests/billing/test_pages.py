@@ -368,7 +368,7 @@ def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
     ("address", "want"),
     [
         ("/billing/", 9),
-        (f"{MONTH}?checks=1", 34),
+        (f"{MONTH}?checks=1", 33),
         ("/billing/statements/{}/", 12),
         ("/billing/rates/", 8),
         ("/billing/adjustments/", 7),

@@ -32,6 +32,7 @@ from budgets.selectors.billing.statements import (
     line_trace,
     month_totals,
     statement_for,
+    statement_rows,
     statement_sheet,
     visible_adjustments,
     visible_statements,

@@ -94,13 +94,21 @@ def visible_statements(user: User) -> QuerySet[Statement]:
     Platform roles read all; people of an account or of one of its workspaces what was issued.
     """
     roles = roles_of(user)
-    found = Statement.objects.select_related("account", "period", "credits", "credit_note")
+    found = Statement.objects.select_related("account", "period", "credits", "credit_note").defer(
+        "credits__billed_to", "credit_note__billed_to"
+    )
     if roles.sees_everything:
         return found
     if roles.user_id is None:
         return found.none()
     seen = roles.within("account", "account__workspaces")
     return found.filter(seen, state__in=PUBLIC).distinct()
+
+
+def statement_rows(user: User) -> QuerySet[Statement]:
+    """The same, as rows of a list: without what the document alone shows."""
+    rows = visible_statements(user).select_related(None).defer(None)
+    return rows.select_related("account", "period").defer("billed_to")
 
 
 @dataclass(frozen=True, slots=True)

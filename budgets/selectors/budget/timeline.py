@@ -49,6 +49,11 @@ def flavor_terms() -> dict[str, FlavorTerms]:
     }
 
 
+def flavor_names() -> dict[str, str]:
+    """Slug → name, archived ones too. One query."""
+    return dict(Flavor.objects.order_by().values_list("slug", "name"))
+
+
 def fleet_timeline(start: datetime, *, flavors: Iterable[str] | None = None) -> FleetTimeline:
     """Load everything that can be in force at or after an instant.
 
