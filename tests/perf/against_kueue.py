@@ -5,7 +5,7 @@ so a run that was cut off is gone on with: only what is missing of ``--runs`` is
 for its newest commit, Kueue's for its pinned version. ``--show`` prints the table and runs nothing.
 
 A run of ``baseline`` takes three to seven minutes for each contender, of ``large`` ten to twenty,
-of ``arrivals`` two.
+of ``arrivals`` and ``ages`` two.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from typing import Any, Final
 import django
 
 from tests.controlplane import build
-from tests.perf import bench_admission, bench_arrivals
+from tests.perf import bench_admission, bench_ages, bench_arrivals
 from tests.perf.bench import machine, settings_of
 from tests.perf.contenders import CONTENDERS, ROOT, Contender
 
 REPORT: Final = Path(__file__).with_name("against_kueue.json")
-RUNS: Final[Mapping[str, int]] = {"baseline": 3, "large": 1, "tas": 1, "arrivals": 1}
+RUNS: Final[Mapping[str, int]] = {"baseline": 3, "large": 1, "tas": 1, "arrivals": 1, "ages": 1}
 """How often each contender runs a configuration; the median counts."""
+SAYS_NOTHING: Final[Mapping[str, frozenset[str]]] = {"ages": frozenset({"free"})}
+"""Who writes nothing of what a configuration measures."""
 PARTS: Final = ("etcd", build.KUBERNETES, "kueue", build.UNBRAKED)
 # Of a run: what the table shows, with its words.
 SHOWN: Final[Mapping[str, str]] = {
@@ -41,8 +43,10 @@ SHOWN: Final[Mapping[str, str]] = {
     "peak_rss_mib": "peak MiB",
     "kube-apiserver": "CPU s of kube-apiserver",
     "etcd": "CPU s of etcd",
-    **{key: key for key in bench_arrivals.KEYS},
+    **{key: key for key in (*bench_arrivals.KEYS, *bench_ages.KEYS)},
 }
+_OTHERWISE: Final = {"arrivals": bench_arrivals.measure_one, "ages": bench_ages.measure_one}
+"""How the configurations that Kueue's benchmark does not have are measured."""
 Row = dict[str, Any]
 
 
@@ -79,7 +83,7 @@ def missing(
     have = {
         name: len(list(_of(rows, config, scale, name, subject_of(contender))))
         for name, contender in CONTENDERS.items()
-        if names is None or name in names
+        if (names is None or name in names) and name not in SAYS_NOTHING.get(config, ())
     }
     for turn in range(runs):
         yield from (CONTENDERS[name] for name, count in have.items() if count <= turn)
@@ -141,9 +145,8 @@ def _run(contender: Contender, config: str, scale: float) -> Row:
     print(f"{config}: {contender.name}", flush=True)
     with tempfile.TemporaryDirectory(prefix="against-kueue-") as scratch:
         folder = Path(scratch)
-        if config == "arrivals":
-            place = folder / contender.name
-            measured = bench_arrivals.measure_one(contender, place, scale=scale)
+        if (measure := _OTHERWISE.get(config)) is not None:
+            measured = measure(contender, folder / contender.name, scale=scale)
         else:
             run = bench_admission.prepare(folder, config, scale)
             measured = bench_admission.measure_one(contender, run, folder / contender.name)

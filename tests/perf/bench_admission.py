@@ -16,7 +16,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,29 @@ def measure(*, config: str = "baseline", scale: float = 1.0) -> list[Figure]:
     return [Figure("run_shift_to_minimalkueue", [ratio], limit=1, unit="", of="max", notes=notes)]
 
 
-def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
+Observe = Callable[[ControlPlane], AbstractContextManager[Mapping[str, Any]]]
+"""Follows a run; what it saw is in the mapping when the run is over."""
+
+
+def _unobserved(cluster: ControlPlane) -> AbstractContextManager[Mapping[str, Any]]:
+    return nullcontext({})
+
+
+def measure_one(
+    contender: Contender, run: Run, folder: Path, *, observe: Observe = _unobserved
+) -> dict[str, Any]:
     """Run the load once with one contender, on a control plane of its own.
+
+    Args:
+        contender: Who decides.
+        run: The load.
+        folder: For logs and certificates.
+        observe: Follows the run from before the first workload until the last has finished.
 
     Returns:
         Wall seconds from the runner's start to its summary, CPU seconds by process, the decider's
-        peak memory in MiB, the load before, and by class of workloads the mean time to admission
-        and evictions.
+        peak memory in MiB, the load before, by class of workloads the mean time to admission and
+        evictions, and what was observed.
 
     Raises:
         StartError: a program did not start, the run took too long, or a workload did not finish.
@@ -111,9 +128,10 @@ def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
         time.sleep(HEAD_START_S)
         served = {name: each for name, each in cluster.programs().items() if each is not decider}
         idle, begun = cpu_of(served), time.time()
-        runner = _start_runner(cluster, run, output)
-        programs.append(runner)
-        _wait(runner, decider, output / "wlStates.csv", run.longest_s)
+        with observe(cluster) as seen:
+            runner = _start_runner(cluster, run, output)
+            programs.append(runner)
+            _wait(runner, decider, output / "wlStates.csv", run.longest_s)
         used = {
             **memory_and_cpu(decider),
             "cpu_s_of_others": since(idle, cpu_of({**served, "runner": runner})),
@@ -132,6 +150,7 @@ def measure_one(contender: Contender, run: Run, folder: Path) -> dict[str, Any]:
         **used,
         "load_average_before": round(load, 2),
         "classes": _classes(output),
+        **seen,
     }
 
 
