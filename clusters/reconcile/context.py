@@ -175,7 +175,11 @@ def _sealed(slug: str, identity: Identity) -> bytes:
 
 
 class ShiftContext:
-    """Handed to the body of a shift; every member may be used from any of its threads."""
+    """Handed to the body of a shift; every member may be used from any of its threads.
+
+    Attributes:
+        begun: The body calls it once it has what it works with: the next shift may begin.
+    """
 
     def __init__(
         self,
@@ -200,6 +204,7 @@ class ShiftContext:
         self.holder = holder
         self.role = role
         self.faults = Faults(registration.facts.slug, role)
+        self.begun: Callable[[], None] = lambda: None
 
     @property
     def cluster(self) -> ClusterFacts:

@@ -27,7 +27,7 @@ import structlog
 from django.db import connections
 
 from clusters.models import ShiftRun
-from clusters.reconcile import claims
+from clusters.reconcile import beginning, claims
 from clusters.reconcile.shift import Ending, ShiftOutcome, run_shift
 
 log = structlog.stdlib.get_logger(__name__)
@@ -148,7 +148,10 @@ class Processes:
     def _start(self, place: str) -> _Child:
         mine, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=_serve, args=(theirs, *self._given), name=place, daemon=True
+            target=_serve,
+            args=(theirs, *self._given, beginning.folder()),
+            name=place,
+            daemon=True,
         )
         process.start()
         theirs.close()
@@ -227,8 +230,9 @@ def work(order: Order, stop: threading.Event) -> ShiftOutcome:
     return run_shift(order.slug, order.role, stop=stop, seconds=order.seconds, holder=order.holder)
 
 
-def _serve(orders: Connection, memory: int, does: Deed, idle_s: float) -> None:
+def _serve(orders: Connection, memory: int, does: Deed, idle_s: float, gate: str) -> None:
     """Works the shifts that it is told of; ends when told to, or when its parent is gone."""
+    beginning.share(gate)
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -30,7 +30,7 @@ from clusters.kube.lease import ClusterLease, LeaseName, LeaseSettings
 from clusters.kube.pulse import Pulse, Pulses
 from clusters.kube.shares import MIB, Shares
 from clusters.models import ShiftRun
-from clusters.reconcile import claims, past
+from clusters.reconcile import beginning, claims, past
 from clusters.reconcile.claims import Claim, ShiftLease
 from clusters.reconcile.context import (
     Clients,
@@ -239,6 +239,7 @@ class _Shift:
         self._has_looked_back = False
         self._writes_health = role == ShiftRun.Role.QUOTA
         self._seen: tuple[bool, str] | None = None
+        self._place: beginning.Place | None = None
         self._pulse = pulse
         self._name = lease_name(role, registration.facts.installation)
         self._lease = ShiftLease(
@@ -282,7 +283,9 @@ class _Shift:
         )
         try:
             self._look_back()
-            make_body(self._role, self._context).run()
+            with beginning.gate().passing(self._over) as self._place:
+                self._context.begun = self._place.leave
+                make_body(self._role, self._context).run()
         except LeaseLost as error:
             return ShiftOutcome(Ending.LEASE_LOST, error.message)
         except ClusterError as error:
@@ -351,6 +354,8 @@ class _Shift:
         try:
             while not self._over.wait(TICK_S):
                 now = time.monotonic()
+                if self._place is not None:
+                    self._place.leave_if_late()
                 if stop.is_set() or now > ends:
                     self._end(Ending.STOPPED if stop.is_set() else Ending.HANDED_OVER)
                     continue

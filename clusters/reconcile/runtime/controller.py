@@ -275,6 +275,7 @@ class Controller(Generic[K]):
         """
         try:
             if self.open():
+                self.context.begun()
                 self._is_taking = True
                 while not self.context.stop.is_set() and self.is_same_configuration():
                     self.turn_with_database()
