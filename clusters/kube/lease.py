@@ -2,7 +2,8 @@
 
 Nobody's clock is trusted: a lease is expired when this process has seen it unchanged for its whole
 duration, by its own monotonic clock. A holder stops writing after half the duration without a
-renewal, so it has stopped long before anybody may take over.
+renewal, so it has stopped long before anybody may take over. It goes on with the next renewal: on a
+machine or a cluster that is too busy for a while, nothing has to begin anew.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from clusters.errors import (
     AlreadyExists,
@@ -24,6 +26,8 @@ from clusters.errors import (
 )
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import LEASE, Document
+
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class ClusterLease:
         self._lock = threading.Lock()
         self._held: Document | None = None
         self._renewed_at: float | None = None
+        # Set when nobody renews it any more; None before somebody does.
+        self._kept: threading.Event | None = None
         # The version of a foreign holder's lease, and since when it has been the same.
         self._sighting: tuple[str, float] | None = None
         self.other_holder = ""
@@ -92,17 +98,21 @@ class ClusterLease:
         return self._held is not None
 
     def check(self) -> None:
-        """The fence.
+        """The fence: waits for the next renewal, once the last is older than half the duration.
 
         Raises:
-            LeaseLost: the lease is not held, or its last renewal is older than half its duration.
+            LeaseLost: the lease is not held, or was not renewed before it ended; or nobody keeps it
+                any more who could renew it.
         """
-        renewed_at = self._renewed_at
-        if self._held is None or renewed_at is None:
-            raise self._lost("is not held")
-        age = self._settings.monotonic() - renewed_at
-        if age > self._settings.fence_s:
-            raise self._lost(f"was last renewed {age:.1f} s ago")
+        while True:
+            renewed_at = self._renewed_at
+            if self._held is None or renewed_at is None:
+                raise self._lost("is not held")
+            age, kept = self._settings.monotonic() - renewed_at, self._kept
+            if age <= self._settings.fence_s:
+                return
+            if kept is None or age > self._settings.duration_s or kept.wait(_POLL_S):
+                raise self._lost(f"was last renewed {age:.1f} s ago")
 
     def try_acquire(self) -> bool:
         """Takes the lease if it is free, ours, or seen unchanged for its whole duration.
@@ -159,6 +169,7 @@ class ClusterLease:
 
     def keep(self, stop: threading.Event, on_lost: Callable[[], None]) -> None:
         """Renews until `stop` is set; calls `on_lost` once, and returns, when the lease is lost."""
+        self._kept = stop
         while not stop.wait(self._settings.renew_every_s):
             try:
                 self.renew()

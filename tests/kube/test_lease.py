@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -162,6 +163,35 @@ def test_lease_keep_gives_up_when_the_cluster_is_gone(dev: DevServer, client: Ku
     keeper.join(timeout=PATIENCE_S)
     with pytest.raises(errors.LeaseLost):
         lease.check()
+
+
+@pytest.mark.parametrize("comes_s", [2.9, 3.1], ids=["before its end", "after its end"])
+def test_lease_check_waits_for_a_renewal_that_is_late(
+    dev: DevServer, client: KubeClient, comes_s: float
+) -> None:
+    clock = Clock()
+    settings = LeaseSettings(duration_s=3, wall=clock.wall, monotonic=clock.monotonic)
+    lease = ClusterLease(client, NAME, holder="first", settings=settings)
+    assert lease.try_acquire()
+    dev.cluster.faults.fail(503, count=1000, method="PUT")
+    stop = threading.Event()
+    keeper = threading.Thread(target=lease.keep, args=(stop, stop.set))
+    keeper.start()
+    clock.seconds += 1.6
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            writes = pool.submit(lease.check)
+            assert not wait([writes], timeout=0.5).done, "nothing is written meanwhile"
+            clock.seconds += comes_s - 1.6
+            if comes_s < settings.duration_s:
+                dev.cluster.faults.clear()
+                writes.result(PATIENCE_S)
+            else:
+                with pytest.raises(errors.LeaseLost):
+                    writes.result(PATIENCE_S)
+        finally:
+            stop.set()
+            keeper.join()
 
 
 def _two_writers(client: KubeClient, *, fenced: bool) -> str:

@@ -19,6 +19,7 @@ from clusters.errors import LeaseLost, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
+from clusters.reconcile.quota.body import QuotaBody
 from clusters.reconcile.quota.record import Result, SyncRecords
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
@@ -345,6 +346,35 @@ def test_switched_off_cluster_shows_what_would_be_written(
     assert numbers != [before]
     assert (row.state, row.would) == ("synced", None)
     assert [nominal(kube, "acme-vision")] == numbers
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "least_s", "most_s"), [(0.0, 0.0, 0.0), (0.3, 0.4, 0.6), (1.0, 1.0, 1.0)]
+)
+def test_after_a_long_turn_it_rests(
+    worker: Cluster,
+    fleet: SmallFleet,
+    monkeypatch: pytest.MonkeyPatch,
+    takes_s: float,
+    least_s: float,
+    most_s: float,
+) -> None:
+    """A turn goes through all objects: of a large cluster, news that trickle in come together."""
+
+    def takes(body: QuotaBody, keys: object) -> list[Result]:
+        ends = time.thread_time() + takes_s
+        while time.thread_time() < ends:
+            pass
+        return []
+
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        monkeypatch.setattr(QuotaBody, "_sync", takes)
+        hand.body.queue.add(next(iter(hand.body.all_keys())))
+        hand.body.handle_all()
+        assert least_s <= hand.body.pause_s <= most_s
+        hand.body.handle_all()
+        assert hand.body.pause_s == 0, "nothing was asked about"
 
 
 def test_lost_lease_writes_nothing(worker: Cluster, fleet: SmallFleet, kube: KubeClient) -> None:

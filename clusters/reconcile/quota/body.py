@@ -62,6 +62,7 @@ from clusters.selectors.bars import HOLDING
 log = structlog.stdlib.get_logger(__name__)
 
 RETRY_FIRST_S, RETRY_CAP_S = 0.5, 30.0
+SHORT_TURN_S, LONGEST_PAUSE_S = 0.1, 1.0
 WAIT = timedelta(seconds=2)
 BITE = 60
 """So many objects of a kind are written side by side and recorded together."""
@@ -136,8 +137,19 @@ class QuotaBody(Controller[Key]):
             LeaseLost: nothing was written after it.
         """
         keys = self._asked = {*self._asked, *self.queue.take()}
-        if (not keys and self._wanted.documents) or self._is_blocked():
+        self.pause_s, used = 0.0, time.thread_time()
+        if not keys and self._wanted.documents:
             return
+        try:
+            if not self._is_blocked():
+                self._sync_all(keys)
+        finally:
+            # A turn goes through all objects, however few are asked about: what comes while a
+            # large cluster rests is looked at together.
+            took = time.thread_time() - used - SHORT_TURN_S
+            self.pause_s = min(LONGEST_PAUSE_S, max(0.0, 2 * took))
+
+    def _sync_all(self, keys: Collection[Key]) -> None:
         self._asked, begun = set(), time.monotonic()
         try:
             results = self._sync(keys)

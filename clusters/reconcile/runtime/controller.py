@@ -93,8 +93,8 @@ class Controller(Generic[K]):
     """So many keys are written at once, and one more of each namespace that has none among them;
     the next are those of each in turn: for a role whose writes go to one cluster, so that one that
     hangs holds up no other."""
-    pause_s: ClassVar[float] = 0.0
-    """So long it rests after each turn, so that more is done together."""
+    pause_s: float = 0.0
+    """So long it rests after each turn, so that more is done together; a role may change it."""
     waits_for_lists: ClassVar[bool] = True
     """The first turn comes after the first whole lists."""
     resync_s: ClassVar[float] = 0.0
