@@ -1,9 +1,10 @@
 """How old is what queues say of themselves, while Kueue's runner fills and empties them.
 
 The load is a fifth of ``baseline``. An observer follows Workloads, ClusterQueues and LocalQueues,
-as any client does. Ten times a second it asks of each queue: how long ago was each number of its
-status last true? Zero, where it is true now; the oldest of the three numbers counts. And of each
-Workload that was told why it waits: how long after it was created.
+as any client does. Ten times a second it asks of each queue how far off each number of its status
+is: the time since it was last true, or until it is, for who decides knows what it has decided
+before its writes are seen. The worst of the three numbers counts. And of each Workload that was
+told why it waits: how long after it was created.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tests.perf.contenders import Contender
 
 SHARE: Final = 0.2
 STEP_S: Final = 0.1
+AHEAD_S: Final = 2.0
+"""Nobody's word is further ahead of what others see."""
 FIELDS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 _WORDS: Final = {r.CLUSTER_QUEUE.kind: "ClusterQueues", r.LOCAL_QUEUE.kind: "LocalQueues"}
 PERCENTILES: Final = (50, 95, 99)
@@ -62,7 +65,7 @@ class History:
 
 
 def age(shown: History, true: History, at: float, *, since: float) -> float:
-    """Seconds since what is shown was last true.
+    """Seconds between a moment and the nearest one at which what is shown was true.
 
     Args:
         shown: What the status said.
@@ -70,14 +73,20 @@ def age(shown: History, true: History, at: float, *, since: float) -> float:
         at: The moment of the question.
         since: When the truth began to be known: nothing is older.
     """
-    value, place = shown.at(at), bisect_right(true.times, at)
+    value, now = shown.at(at), bisect_right(true.times, at)
     if value == true.at(at):
         return 0.0
-    while place > 0:
-        place -= 1
+    past = at - since
+    for place in range(now - 1, -1, -1):
         if (true.values[place - 1] if place else 0) == value:
-            return at - true.times[place]
-    return at - since
+            past = at - true.times[place]
+            break
+    for place in range(now, len(true.times)):
+        if true.times[place] - at >= min(past, AHEAD_S):
+            break
+        if true.values[place] == value:
+            return true.times[place] - at
+    return past
 
 
 class Ages:
