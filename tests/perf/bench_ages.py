@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from clusters.documents.conditions import is_true
+from clusters.documents.conditions import condition, is_true
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WatchOptions
@@ -122,7 +122,7 @@ class Ages:
                     self._counts[key] = self._counts.get(key, 0) + change
                     self._true.setdefault(key, History()).note(at, self._counts[key])
             self._created.setdefault(uid, at)
-            reserved = _condition(document, "QuotaReserved")
+            reserved = condition(document, "QuotaReserved")
             if uid not in self._told and reserved:
                 waits = reserved["status"] != "True"
                 self._told[uid] = at - self._created[uid] if waits else None
@@ -174,11 +174,6 @@ def counted_as(workload: Mapping[str, Any]) -> tuple[str, ...]:
     if not is_true(workload, "QuotaReserved"):
         return FIELDS[:1] if workload["spec"].get("active", True) else ()
     return FIELDS[1:] if is_true(workload, "Admitted") else FIELDS[1:2]
-
-
-def _condition(document: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == kind), None)
 
 
 def measure_one(contender: Contender, folder: Path, *, scale: float = 1.0) -> dict[str, Any]:

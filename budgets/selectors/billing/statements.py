@@ -93,22 +93,23 @@ def visible_statements(user: User) -> QuerySet[Statement]:
 
     Platform roles read all; people of an account or of one of its workspaces what was issued.
     """
-    roles = roles_of(user)
-    found = Statement.objects.select_related("account", "period", "credits", "credit_note").defer(
-        "credits__billed_to", "credit_note__billed_to"
-    )
+    seen = _seen_by(user).select_related("credits", "credit_note")
+    return seen.defer("credits__billed_to", "credit_note__billed_to")
+
+
+def statement_rows(user: User) -> QuerySet[Statement]:
+    """The same, as rows of a list: without what the document alone shows."""
+    return _seen_by(user).defer("billed_to")
+
+
+def _seen_by(user: User) -> QuerySet[Statement]:
+    roles, found = roles_of(user), Statement.objects.select_related("account", "period")
     if roles.sees_everything:
         return found
     if roles.user_id is None:
         return found.none()
     seen = roles.within("account", "account__workspaces")
     return found.filter(seen, state__in=PUBLIC).distinct()
-
-
-def statement_rows(user: User) -> QuerySet[Statement]:
-    """The same, as rows of a list: without what the document alone shows."""
-    rows = visible_statements(user).select_related(None).defer(None)
-    return rows.select_related("account", "period").defer("billed_to")
 
 
 @dataclass(frozen=True, slots=True)
