@@ -30,7 +30,7 @@ def kind_of(name: str) -> str:
     return _DIGITS.sub("", name) or before
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """One recorded run.
 
@@ -48,7 +48,8 @@ class RunTimes:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         """Args: runs: in any order; those of no length are left out."""
-        self._runs = sorted(run for run in runs if run.seconds > 0)
+        lasted = (run for run in runs if run.seconds > 0)
+        self._runs = sorted(lasted, key=lambda run: (run.seconds, run.is_cut_off))
         self._seconds = [run.seconds for run in self._runs]
 
     def __len__(self) -> int:

@@ -121,7 +121,8 @@ def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> Star
         return _unknown("no run of the jobs that hold the GPUs has been recorded yet")
     # Chance decides nothing of value here; the same question has to get the same answer.
     rng = random.Random(seed)  # noqa: S311
-    found = sorted(_play(question, now, rng) for _ in range(DRAWS))
+    held = [(item, _elapsed(item, now)) for item in question.held]
+    found = sorted(_play(question, held, rng) for _ in range(DRAWS))
     known = [seconds for seconds in found if seconds < math.inf]
     tail = (1 - COVERAGE) / 2
     upper = min(1 - tail, len(known) / DRAWS)
@@ -141,9 +142,14 @@ def forecast_start(question: StartQuestion, *, now: datetime, seed: int) -> Star
     )
 
 
-def _play(question: StartQuestion, now: datetime, rng: random.Random) -> float:
-    """Seconds until the job starts in one possible future; infinite when it is not known."""
-    ends = [(_end_of(item, now, rng), item.gpus, item.is_own) for item in question.held]
+def _play(
+    question: StartQuestion, held: Sequence[tuple[HeldGpus, float | None]], rng: random.Random
+) -> float:
+    """Seconds until the job starts in one possible future; infinite when it is not known.
+
+    ``held`` is that of the question, each with the seconds for which it has run.
+    """
+    ends = [(_end_of(item, elapsed, rng), item.gpus, item.is_own) for item, elapsed in held]
     heapq.heapify(ends)
     free, clock = question.free, 0.0
     room = question.free if question.room is None else question.room
@@ -165,11 +171,17 @@ def _play(question: StartQuestion, now: datetime, rng: random.Random) -> float:
     return clock
 
 
-def _end_of(item: HeldGpus, now: datetime, rng: random.Random) -> float:
-    """Seconds from now until a holder ends."""
+def _elapsed(item: HeldGpus, now: datetime) -> float | None:
+    """Seconds for which a holder has run; None where that is not known."""
     if item.started_at is None:
+        return None
+    return max(0.0, (now - item.started_at).total_seconds())
+
+
+def _end_of(item: HeldGpus, elapsed: float | None, rng: random.Random) -> float:
+    """Seconds from now until a holder that has run so long ends."""
+    if elapsed is None:
         return math.inf
-    elapsed = max(0.0, (now - item.started_at).total_seconds())
     drawn = item.history.draw(rng, elapsed=elapsed)
     return math.inf if drawn is None else drawn - elapsed
 

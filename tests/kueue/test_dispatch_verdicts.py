@@ -36,6 +36,7 @@ from clusters.kueue.multikueue.steps import (
     FollowJob,
     MarkJobInactive,
     Nominate,
+    ReadJob,
     RemoveCopy,
     SetCheck,
     StopCopy,
@@ -159,6 +160,12 @@ def limited(document: dict[str, Any], **spec: Any) -> dict[str, Any]:
             {"copies": {"a": copied(true("Finished", since=-60), job=True, is_job_open=True)}},
             Verdict((CopyStatus("a"), Finish("a", "R", "m"))),
             id="an end that is never told",
+        ),
+        pytest.param(
+            local(**READY),
+            {"copies": {"a": copied(true("Finished", since=-99), job=True, is_job_unread=True)}},
+            Verdict((ReadJob("a"),)),
+            id="an end that its job does not tell",
         ),
         pytest.param(
             local(**READY),

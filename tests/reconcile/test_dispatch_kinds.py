@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,8 @@ from clusters.jobs.table import JobKinds
 from clusters.kube import resources as r
 from clusters.kube.client import WriteOptions
 from clusters.kueue.multikueue.settings import DispatchSettings
+from clusters.reconcile.dispatch.body import DispatchBody
+from clusters.reconcile.runtime.watches import Seen
 from tests.reconcile.admission_harness import (
     INSTALLATION,
     NS,
@@ -115,6 +118,26 @@ def test_a_kind_that_an_admin_named_runs_on_one_worker_and_its_status_comes_back
     eventually(lambda: is_true(fleet["manager"].workload_of("train"), "Finished"))
     assert own() == {"done": True}
     eventually(lambda: not fleet[worker].all(TRAININGS) and not fleet[worker].all(r.WORKLOAD))
+
+
+@pytest.mark.embedded
+def test_the_last_status_comes_back_though_the_watch_of_jobs_is_late(fleet, monkeypatch):
+    """Workloads and jobs come by two watches, and this kind does not tell its end."""
+    tell, is_late = DispatchBody.tell, threading.Event()
+
+    def tell_late(body: DispatchBody, seen: Seen) -> None:
+        if not (is_late.is_set() and seen.cluster in WORKERS and seen.resource == TRAININGS):
+            tell(body, seen)
+
+    monkeypatch.setattr(DispatchBody, "tell", tell_late)
+    dispatch(fleet)
+    submit(fleet, custom_job(TRAINING, "train"))
+    worker = eventually(lambda: placed(fleet, "train"))
+    eventually(lambda: fleet[worker].get(TRAININGS, "train", NS))
+    is_late.set()
+    finish(fleet, worker, "train", {"done": True})
+    eventually(lambda: is_true(fleet["manager"].workload_of("train"), "Finished"))
+    assert fleet["manager"].get(TRAININGS, "train", NS).get("status") == {"done": True}
 
 
 @pytest.mark.embedded

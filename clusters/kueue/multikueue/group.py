@@ -28,6 +28,7 @@ class Copy:
         is_job_ours: That Job carries our origin.
         is_adopted: A Job controls the Workload, or did before it was deleted.
         is_job_open: Its Job has not ended, as far as the worker's watch has told.
+        is_job_unread: It has finished, its Job does not say so itself, and was not read since.
         is_short: Objects of the Job have still to be made there.
         has_lost: Objects of the Job were made there, and deleted.
         is_behind: The Job differs from the manager's in what it may follow.
@@ -41,6 +42,7 @@ class Copy:
     is_job_ours: bool = True
     is_adopted: bool = False
     is_job_open: bool = False
+    is_job_unread: bool = False
     is_short: bool = False
     has_lost: bool = False
     is_behind: bool = False

@@ -73,10 +73,12 @@ def _finished(view: GroupView) -> Verdict | None:
         return Verdict((step.RemoveCopy(name, why="job-deleted"),))
     if view.group.copies[name].has_foreign_job:
         return _foreign(name)
+    # Workloads and Jobs come by two watches: with the end that is not told yet would be lost the
+    # Job's last status, for its copy goes once the workload is Finished.
+    if view.group.copies[name].is_job_unread:
+        return Verdict((step.ReadJob(name),))
     told_by = since(workload, "Finished") + JOB_TOLD_WITHIN
     if view.group.copies[name].is_job_open and told_by > view.group.now:
-        # Workloads and Jobs come by two watches: with the end that is not told yet would be lost
-        # the Job's last status, for its copy goes once the workload is Finished.
         return Verdict((step.CopyStatus(name),), told_by)
     finish = step.Finish(name, str(ended.get("reason", "")), str(ended.get("message", "")))
     return Verdict((step.CopyStatus(name), finish))

@@ -60,6 +60,13 @@ class FollowJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadJob:
+    """Ask a worker how the Job of a finished copy is now, where the Job does not tell its end."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStatus:
     """Bring the status of a worker's Job to the manager's."""
 
@@ -129,7 +136,9 @@ class Tell:
     message: str
 
 
-OnWorker: TypeAlias = CreateCopy | CreateJob | FollowJob | StopCopy | UpdatePriority | RemoveCopy
+OnWorker: TypeAlias = (
+    CreateCopy | CreateJob | FollowJob | ReadJob | StopCopy | UpdatePriority | RemoveCopy
+)
 """Carried out on the worker that they name; all others on the manager."""
 Action: TypeAlias = (
     Nominate
@@ -137,6 +146,7 @@ Action: TypeAlias = (
     | Choose
     | CreateJob
     | FollowJob
+    | ReadJob
     | CopyStatus
     | Finish
     | SetCheck

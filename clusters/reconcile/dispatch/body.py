@@ -29,6 +29,7 @@ from clusters.reconcile.dispatch.workers import Known, Workers
 from clusters.reconcile.multikueue.controller import ManagerController, Place, read_workload
 from clusters.reconcile.multikueue.copies import Copies, Foreign
 from clusters.reconcile.multikueue.group import jobs_there
+from clusters.reconcile.multikueue.links import Link
 from clusters.reconcile.multikueue.local import Local, chosen_of
 from clusters.reconcile.multikueue.nominating import Nominating
 from clusters.reconcile.multikueue.offers import Prices
@@ -54,12 +55,14 @@ class Errand:
         targets: To be read again on the manager where it fails.
         is_creation: Something is made on a worker.
         foreign: Whose object was in the way; empty when none was.
+        read: UID of the finished copy whose job is read; empty where none is.
     """
 
     steps: str
     targets: Sequence[Target] = ()
     is_creation: bool = False
     foreign: str = ""
+    read: str = ""
 
     def __str__(self) -> str:
         return self.steps
@@ -132,6 +135,7 @@ class DispatchBody(ManagerController):
             context, settings=self.settings, manager=self.manager, prices=prices
         )
         self._blocks = Blocks()
+        self._read: dict[str, dict[str, str]] = {}
         self._profiles = Profiles(
             context.client,
             providers=lambda: read_providers(settings.PORTAL_ACCESS_PROVIDERS),
@@ -254,10 +258,12 @@ class DispatchBody(ManagerController):
             self._fleet(local.check),
             blocked=self._blocks.reasons(local.key),
             foreign=self._blocks.foreign(local.key),
+            read=self._read.get(local.key),
         )
         actions: Sequence[step.Action] = ()
         if local.workload is None and not any(c.is_anything_ours for c in group.copies.values()):
             self._blocks.forget(local.key)
+            self._read.pop(local.key, None)
         else:
             verdict = self._nominating.decide(local.key, group)
             if verdict.look_again is not None:
@@ -331,6 +337,9 @@ class DispatchBody(ManagerController):
         if isinstance(action, step.RemoveCopy) and action.blocks:
             self._blocks.add(*place, action.blocks)
         client = link.client
+        if isinstance(action, step.ReadJob):
+            self._read_job(local, link)
+            return
         if client is None or not link.may_write or (local.workload is None and not is_removal):
             return
         copies = Copies.on(link.cache, local, self.kinds, is_removed=is_removal)
@@ -347,6 +356,17 @@ class DispatchBody(ManagerController):
 
         self.start(place, work, about=errand, lane=link.name)
 
+    def _read_job(self, local: Local, link: Link) -> None:
+        """Read a job whose copy has finished; whether anything may be written there or not."""
+        copy = link.cache.get(r.WORKLOAD, local.key)
+        if link.client is None or copy is None:
+            return
+        there = jobs_there(local.key, link.cache, self.kinds, elastic=local.job)
+        targets = [(resource, key_of(job)) for resource, job in self.kinds.with_resources(there)]
+        errand = Errand(step.ReadJob.__name__, read=copy["metadata"]["uid"])
+        work = reading(link.client, targets, cluster=link.name)
+        self.start((local.key, link.name), work, about=errand, lane=link.name)
+
     def _is_gone(self, key: str) -> bool:
         """Whether the manager itself says that a Workload is gone; its cache may lag behind."""
         found = read_workload(self.context.client, key)
@@ -355,9 +375,17 @@ class DispatchBody(ManagerController):
     # What became of it
 
     def answered(self, answer: Answer[Place]) -> None:
-        """Passes a worker over for a while where somebody else's object was in the way."""
-        if isinstance(answer.about, Errand) and answer.about.foreign:
+        """Passes a worker over for a while where somebody else's object was in the way.
+
+        Also keeps that a job was read.
+        """
+        if not isinstance(answer.about, Errand):
+            return
+        if answer.about.foreign:
             self._blocks.add(*answer.key, answer.about.foreign, is_foreign=True)
+        if answer.about.read:
+            key, worker = answer.key
+            self._read.setdefault(key, {})[worker] = answer.about.read
 
     def failed(self, answer: Answer[Place]) -> None:
         """Passes a worker over that refused: it will not go away at once, and people should know

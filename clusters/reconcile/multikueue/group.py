@@ -34,6 +34,7 @@ def group_for(
     offers: Mapping[str, Offer],
     blocked: Mapping[str, str],
     foreign: Collection[str],
+    read: Mapping[str, str],
 ) -> Group:
     """Everything about one workload.
 
@@ -46,10 +47,11 @@ def group_for(
         offers: By worker; empty unless the dispatcher asks.
         blocked: Why it may not go to a worker now, by worker.
         foreign: Workers where somebody else's object has its name.
+        read: By worker, the UID of the copy that had finished when its Job was read anew.
     """
     workload, job, kind = local.workload, local.job, local.kind
     copies = {
-        name: _copy(local, cache, fleet, is_foreign=name in foreign)
+        name: _copy(local, cache, fleet, is_foreign=name in foreign, read=read.get(name))
         for name, cache in fleet.caches.items()
     }
     # A worker that left is of no interest but for what is still there.
@@ -110,7 +112,9 @@ def _is_handed_over(local: Local, manager: JobCache) -> bool:
     return is_true(after, "QuotaReserved") and not is_true(after, "Evicted")
 
 
-def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bool) -> Copy:
+def _copy(
+    local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bool, read: str | None
+) -> Copy:
     workload = cache.get(r.WORKLOAD, local.key)
     jobs = jobs_there(local.key, cache, fleet.kinds, elastic=local.job)
     job = jobs[0] if jobs else None
@@ -124,6 +128,10 @@ def _copy(local: Local, cache: JobCache, fleet: DispatchFleet, *, is_foreign: bo
         has_job=job is not None or is_foreign,
         is_job_ours=not is_foreign and remote.is_ours(job, local.marks.origin),
         is_job_open=_is_open(jobs),
+        is_job_unread=workload is not None
+        and is_true(workload, "Finished")
+        and not all(kind_of(item).tells_end for item in jobs)
+        and read != workload["metadata"]["uid"],
         is_adopted=workload is not None
         and bool(
             owner_uid(workload)

@@ -285,6 +285,7 @@ class Nominating:
         *,
         blocked: Mapping[str, str] | None = None,
         foreign: Collection[str] = (),
+        read: Mapping[str, str] | None = None,
     ) -> Group:
         """Everything about one workload, its rounds and the offers of workers included.
 
@@ -302,6 +303,7 @@ class Nominating:
             offers=self._bidding.offers(local, fleet, self._manager, now) if is_asked else {},
             blocked=blocked or {},
             foreign=foreign,
+            read=read or {},
         )
 
     def decide(self, key: str, group: Group) -> Verdict:
