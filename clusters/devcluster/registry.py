@@ -76,6 +76,8 @@ KINDS: tuple[ServedKind, ...] = (
     _local("Secret", others=_DATA),
     _local("ConfigMap", others=_DATA),
     _local("ServiceAccount"),
+    _local("LimitRange", core.OPEN),
+    _served("RuntimeClass", group="node.k8s.io"),
     _local("Pod", core.POD_SPEC, core.POD_STATUS, counts_generation=True),
     EVENTS,
     JOBS,

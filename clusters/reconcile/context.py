@@ -83,7 +83,8 @@ class Registered:
 
 def registered(slug: str) -> Registered | None:
     """The cluster of that name; None when it is gone or removed. One query."""
-    row = Cluster.objects.filter(slug=slug).exclude(state=Cluster.State.REMOVED).first()
+    rows = Cluster.objects.filter(slug=slug).exclude(state=Cluster.State.REMOVED)
+    row = rows.defer("preflight", "multikueue_kubeconfig_sealed").order_by().first()
     if row is None:
         return None
     facts = record_of(

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db.models import Value
+from django.db.models.functions import Coalesce
+
 from clusters.errors import ClusterError
 from clusters.kube.client import Probe
 from clusters.models import ClusterHealth
@@ -47,16 +50,16 @@ def record_contact(cluster_id: int, contact: Contact) -> None:
             "reachable": False,
             "reason": contact.error.reason[:60],
             "message": contact.error.message[:500],
+            "lost_since": Coalesce("lost_since", Value(contact.at)),
         }
     if contact.probe is not None:
         changes |= _of_probe(contact.probe, contact.at)
     if contact.kueue_version is not None:
         changes["kueue_version"] = contact.kueue_version[:40]
-    ClusterHealth.objects.update_or_create(cluster_id=cluster_id, defaults=changes)
-    if contact.error is not None:
-        ClusterHealth.objects.filter(cluster_id=cluster_id, lost_since__isnull=True).update(
-            lost_since=contact.at
-        )
+    rows = ClusterHealth.objects.filter(cluster_id=cluster_id)
+    if not rows.update(**changes):
+        ClusterHealth.objects.get_or_create(cluster_id=cluster_id)
+        rows.update(**changes)
 
 
 def _of_probe(probe: Probe, at: datetime) -> dict[str, object]:

@@ -33,7 +33,7 @@ from clusters.reconcile.shift import Ending, ShiftOutcome, run_shift
 log = structlog.stdlib.get_logger(__name__)
 
 PRELOADED: Final = "clusters.reconcile.preloaded"
-TICK_S: Final = 0.25
+TICK_S: Final = 0.5
 HUNG_S: Final = 60.0
 """A child that has said nothing for so long is killed: it says something with every tick."""
 GRACE_S: Final = 60.0

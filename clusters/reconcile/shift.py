@@ -1,9 +1,9 @@
 """A shift: one process works on one role of one cluster for a while, then hands over.
 
-It claims the row, takes the Lease on the cluster, and runs the role's body while two threads keep
-the Lease and write heartbeats. It ends when its time is up, when it is told to, or when row, Lease
-or registration are not its own any more. A body writes only behind `fence`. All shifts of a cluster
-in a process go by one pulse.
+It claims the row, takes the Lease on the cluster, and runs the role's body while a thread keeps the
+Lease and another one writes the heartbeats of all shifts of the process. It ends when its time is
+up, when it is told to, or when row, Lease or registration are not its own any more. A body writes
+only behind `fence`. All shifts of a cluster in a process go by one pulse.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from clusters.reconcile.context import (
     registered_workers,
 )
 from clusters.reconcile.health import Contact, record_contact
+from clusters.reconcile.heartbeats import Heart, Read
 from clusters.reconcile.identity import OtherCluster, confirm
 
 log = structlog.stdlib.get_logger(__name__)
 
-TICK_S = 0.25
 OF_WORKERS = 0.4
 """Share of the memory of dispatch that workers may have together."""
 HEALTH_EVERY_S = 5.0
 _RETRY_FIRST_S, _RETRY_CAP_S = 0.5, 3.0
 _PULSES = Pulses()
+_HEART = Heart()
 
 
 class Body(Protocol):
@@ -206,7 +207,9 @@ def _work(
                 record_contact(registration.facts.pk, Contact(timezone.now(), error))
             return ShiftOutcome(Ending.FAILED, f"{error.reason}: {error}")
         clients = stack.enter_context(closing(Clients(shares=shares_of(role))))
-        return _Shift(registration, role, claim, client, clients, pulse).work(stop, seconds)
+        return _Shift(
+            registration, role, claim, client, clients, pulse, stop=stop, seconds=seconds
+        ).work()
 
 
 def shares_of(role: str) -> Shares | None:
@@ -232,8 +235,15 @@ class _Shift:
         client: KubeClient,
         clients: Clients,
         pulse: Pulse,
+        *,
+        stop: threading.Event,
+        seconds: float,
     ) -> None:
-        self._facts, self._role, self._claim = registration.facts, role, claim
+        self._facts, self._claim = registration.facts, claim
+        self.slug, self.role = registration.facts.slug, role
+        self._stop, self._ends_at = stop, time.monotonic() + seconds
+        self._beat_at, self._beat_with = 0.0, ""
+        self._told_at = 0.0
         self._over = threading.Event()
         self._ending: Ending | None = None
         self._has_looked_back = False
@@ -260,16 +270,14 @@ class _Shift:
             role=role,
         )
 
-    def work(self, stop: threading.Event, seconds: float) -> ShiftOutcome:
-        threads = [self._thread(lambda: self._watch_over(stop, seconds), "heartbeat")]
-        try:
-            return self._hold_and_run(threads)
-        finally:
-            self._over.set()
-            for thread in threads:
-                thread.join(timeout=10)
+    def work(self) -> ShiftOutcome:
+        with _HEART.beating(self):
+            try:
+                return self._hold_and_run()
+            finally:
+                self._over.set()
 
-    def _hold_and_run(self, threads: list[threading.Thread]) -> ShiftOutcome:
+    def _hold_and_run(self) -> ShiftOutcome:
         try:
             if not self._acquire():
                 return ShiftOutcome(self._ending or Ending.STOPPED)
@@ -277,22 +285,20 @@ class _Shift:
             self._tell(error)
             return ShiftOutcome(Ending.OTHER_CLUSTER, error.message)
         lost = partial(self._end, Ending.LEASE_LOST)
-        threads.append(self._thread(lambda: self._lease.keep(self._over, lost), "lease"))
-        log.info(
-            "shift_begins", cluster=self._facts.slug, role=self._role, holder=self._claim.holder
-        )
+        keeping = self._thread(lambda: self._lease.keep(self._over, lost), "lease")
+        log.info("shift_begins", cluster=self.slug, role=self.role, holder=self._claim.holder)
         try:
             self._look_back()
             with beginning.gate().passing(self._over) as self._place:
                 self._context.begun = self._place.leave
-                make_body(self._role, self._context).run()
+                make_body(self.role, self._context).run()
         except LeaseLost as error:
             return ShiftOutcome(Ending.LEASE_LOST, error.message)
         except ClusterError as error:
             log.warning(
                 "shift_failed",
-                cluster=self._facts.slug,
-                role=self._role,
+                cluster=self.slug,
+                role=self.role,
                 reason=error.reason,
                 message=error.message,
             )
@@ -301,6 +307,7 @@ class _Shift:
         finally:
             self._over.set()
             give_back(self._lease, self._name)
+            keeping.join(timeout=10)
         return ShiftOutcome(self._ending or Ending.STOPPED)
 
     def _look_back(self) -> None:
@@ -331,9 +338,7 @@ class _Shift:
                 raise
             except ClusterError as error:
                 self._tell(error)
-                log.info(
-                    "shift_waits", cluster=self._facts.slug, role=self._role, reason=error.reason
-                )
+                log.info("shift_waits", cluster=self.slug, role=self.role, reason=error.reason)
                 wait = min(_RETRY_CAP_S, wait * 2)
             self._over.wait(wait)
         return False
@@ -347,80 +352,68 @@ class _Shift:
         if not self._pulse.beat() and self._pulse.last_error is not None:
             raise self._pulse.last_error
 
-    def _watch_over(self, stop: threading.Event, seconds: float) -> None:
-        """Heartbeat, health, and the reasons to end that come from outside."""
-        ends = time.monotonic() + seconds
-        beat_at, told_at, version = 0.0, 0.0, ""
-        try:
-            while not self._over.wait(TICK_S):
-                now = time.monotonic()
-                if self._place is not None:
-                    self._place.leave_if_late()
-                if stop.is_set() or now > ends:
-                    self._end(Ending.STOPPED if stop.is_set() else Ending.HANDED_OVER)
-                    continue
-                try:
-                    # A Lease that was renewed since the last word says nothing to a successor.
-                    if now - beat_at >= claims.HEARTBEAT_S or version != self._lease.version:
-                        beat_at, version = now, self._lease.version
-                        self._beat()
-                    told_at = self._tell_health(now, told_at)
-                except DatabaseError as error:
-                    # The Lease still guards the cluster; without a heartbeat the row goes stale.
-                    log.warning(
-                        "heartbeat_failed",
-                        cluster=self._facts.slug,
-                        role=self._role,
-                        error=type(error).__name__,
-                    )
-                    connection.close()
-        except MemoryError:
-            raise  # it ends the process
-        except Exception:
-            # It would keep its Lease, and go by what it knew, for ever.
-            log.exception("heartbeat_broke", cluster=self._facts.slug, role=self._role)
-            self._end(Ending.FAILED)
-        finally:
-            connection.close()
+    def look(self, now: float) -> bool:
+        """See to health, and to the reasons to end that come from outside.
 
-    def _beat(self) -> None:
+        Returns:
+            Whether a heartbeat is due: a Lease that was renewed since the last one says nothing to
+            a successor.
+        """
+        if self._place is not None:
+            self._place.leave_if_late()
+        if self._over.is_set():
+            return False
+        if self._stop.is_set() or now > self._ends_at:
+            self._end(Ending.STOPPED if self._stop.is_set() else Ending.HANDED_OVER)
+            return False
+        self._tell_health(now)
+        is_late = now - self._beat_at >= claims.HEARTBEAT_S
+        return is_late or self._lease.version != self._beat_with
+
+    def beat(self, now: float, read: Read) -> None:
+        """Say that the shift is alive, and go by the registration as it is now."""
+        self._beat_at, self._beat_with = now, self._lease.version
         if not self._claim.beat(
-            lease_version=self._lease.version,
+            lease_version=self._beat_with,
             watch_age_s=self._context.watch_age_s,
             standing=self._context.faults.standing,
         ):
             self._end(Ending.ROW_LOST)
             return
-        found = registered(self._facts.slug)
+        found = read()
         if found is None:
             self._end(Ending.REMOVED)
         elif not found.is_same_access(self._context.registration):
             self._end(Ending.CHANGED)
         else:
             self._context.learn(found)
-            if self._role == ShiftRun.Role.QUOTA and self._has_looked_back:
+            if self.role == ShiftRun.Role.QUOTA and self._has_looked_back:
                 self._remember(found)
+
+    def break_off(self) -> None:
+        """Its heartbeat broke."""
+        self._end(Ending.FAILED)
 
     def _remember(self, found: Registered) -> None:
         """Let the cluster know the newest entry, unless it waits for a decision about that."""
         if not found.facts.blocked_reason:
             self._lease.notes = {past.NOTE: past.newest_entry()}
 
-    def _tell_health(self, now: float, told_at: float) -> float:
+    def _tell_health(self, now: float) -> None:
         pulse = self._pulse
         if not self._writes_health:
-            return told_at
+            return
         error = pulse.last_error
         if error is not None and isinstance(error, Retryable) and not pulse.is_lost:
-            return told_at
+            return
         if error is None and pulse.last_answer is None:
-            return told_at
+            return
         contact = Contact(timezone.now(), error, None if error else pulse.last_probe)
-        if contact.key == self._seen and now - told_at < HEALTH_EVERY_S:
-            return told_at
+        if contact.key == self._seen and now - self._told_at < HEALTH_EVERY_S:
+            return
         self._seen = contact.key
         record_contact(self._facts.pk, contact)
-        return now
+        self._told_at = now
 
     def _tell(self, error: ClusterError) -> None:
         """Health of a cluster that cannot even be asked for its Lease."""
@@ -435,7 +428,7 @@ class _Shift:
         self._over.set()
 
     def _thread(self, target: Callable[[], None], what: str) -> threading.Thread:
-        name = f"{self._facts.slug}-{self._role}-{what}"
+        name = f"{self._facts.slug}-{self.role}-{what}"
         thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         return thread

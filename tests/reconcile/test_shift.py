@@ -29,7 +29,8 @@ from clusters.models import Cluster, ClusterHealth, ShiftRun
 from clusters.reconcile import claims
 from clusters.reconcile.claims import LeaseEvidence, ShiftLease
 from clusters.reconcile.context import ShiftContext
-from clusters.reconcile.shift import BODIES, TICK_S, Ending, lease_name, run_shift
+from clusters.reconcile.heartbeats import TICK_S
+from clusters.reconcile.shift import BODIES, Ending, lease_name, run_shift
 from tests.reconcile.fleet_rows import dev_server, register
 from tests.waiting import PATIENCE_S, eventually
 

@@ -131,6 +131,16 @@ def test_a_hard_cap_holds_the_queue_and_lets_go_when_the_window_turns(fleet):
     assert "40 GPU-hours of burst a day" in entries[0].reason
 
 
+def test_who_looks_at_some_workspaces_lets_nobody_elses_rules_take_effect(fleet):
+    ruled(fleet, 40)
+    running(fleet, 0)
+    found = settle_spending(hours(5), namespaces={"others"})
+    assert (found.looked_at, found.changed) == (0, ())
+    assert settle_spending(hours(5), namespaces={"acme-vision"}).changed == ("acme-vision",)
+    assert settle_spending(hours(24), namespaces={"others"}).changed == ()
+    assert settle_spending(hours(24), namespaces={"acme-vision"}).changed == ("acme-vision",)
+
+
 def test_draining_follows_after_the_grace(fleet):
     ruled(fleet, 40, action="hold_and_drain", grace_minutes=30)
     running(fleet, 0)

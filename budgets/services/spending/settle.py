@@ -8,7 +8,7 @@ raise that was just saved is never answered with the hold of the old amount.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,20 +39,27 @@ class Settled:
     changed: tuple[str, ...] = ()
 
 
-def settle_spending(now: datetime | None = None) -> Settled:
+def settle_spending(
+    now: datetime | None = None, *, namespaces: Collection[str] | None = None
+) -> Settled:
     """Look at every rule; idempotent, and safe to run beside itself.
 
     Args:
         now: UTC; None for the present.
+        namespaces: Only those of these workspaces; None for all.
 
     Raises:
         ExceptionGroup: Some budgets could not be settled; the others were.
     """
-    states = cap_states(active_rules(), now)
+    rules, effects = active_rules(), SpendEffect.objects.all()
+    if namespaces is not None:
+        rules = rules.filter(budget__workspace__namespace__in=namespaces)
+        effects = effects.filter(budget__workspace__namespace__in=namespaces)
+    states = cap_states(rules, now)
     by_budget: dict[int, list[CapState]] = {}
     for state in states:
         by_budget.setdefault(state.rule.budget_id, []).append(state)
-    stored = {row.budget_id: _of(row) for row in SpendEffect.objects.all()}
+    stored = {row.budget_id: _of(row) for row in effects}
     due = [
         budget
         for budget in sorted(by_budget.keys() | stored.keys())

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Value
+from django.db.models.functions import Coalesce, Greatest
 from msgspec.structs import replace
 
 from budgets import intervals as ledger
@@ -141,19 +142,20 @@ def record_progress(
         last_event_id: The newest event that intervals were built from.
         message: Why it is late, in words; empty when all is well; None leaves it.
     """
-    MeterState.objects.get_or_create(cluster=cluster)
-    rows = MeterState.objects.filter(cluster=cluster)
+    changes: dict[str, Any] = {}
     if complete_until is not None:
-        whole = complete_until.replace(microsecond=0)
-        rows.filter(Q(complete_until__isnull=True) | Q(complete_until__lt=whole)).update(
-            complete_until=whole
-        )
+        whole = Value(complete_until.replace(microsecond=0))
+        changes["complete_until"] = Greatest(Coalesce("complete_until", whole), whole)
     if watched_version:
-        rows.exclude(watched_version=watched_version).update(watched_version=watched_version)
+        changes["watched_version"] = watched_version
     if last_event_id is not None:
-        rows.filter(last_event_id__lt=last_event_id).update(last_event_id=last_event_id)
+        changes["last_event_id"] = Greatest("last_event_id", Value(last_event_id))
     if message is not None:
-        rows.update(message=message[:300])
+        changes["message"] = message[:300]
+    rows = MeterState.objects.filter(cluster=cluster)
+    if not changes or not rows.update(**changes):
+        MeterState.objects.get_or_create(cluster=cluster)
+        rows.update(**changes)
 
 
 def _stored(table: type[M], workloads: Collection[tuple[str, str]]) -> list[M]:

@@ -50,6 +50,8 @@ class BudgetCheckBody(Controller[str]):
         hook: Called around every write; for tests.
     """
 
+    tick_s = 1.0
+
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
         indexes = (
             Index(_CONTROLLER, frozenset({r.ADMISSION_CHECK}), _controller_of),
@@ -72,9 +74,9 @@ class BudgetCheckBody(Controller[str]):
 
     def look(self) -> None:
         """Lets rules take effect that were reached, where nobody asks; brings back who may."""
-        if self.may_write and self._verdicts.settle():
+        workloads = self.cache.of(r.WORKLOAD)
+        if self.may_write and self._verdicts.settle(workloads):
             # A cap may have been raised, or a window turned.
-            workloads = self.cache.of(r.WORKLOAD)
             for check in self._checks():
                 back = (k for k in self._asking(check) if was_rejected(workloads[k], check))
                 self.queue.add_all(back)
@@ -165,14 +167,19 @@ class Verdicts:
         self._known[namespace] = time.monotonic(), effect
         return effect
 
-    def settle(self) -> bool:
-        """Look at every rule, when it is time to; whether it was done."""
+    def settle(self, workloads: Iterable[str]) -> bool:
+        """Look at the rules of whoever has Workloads, when it is time to; whether it was done.
+
+        Those of others are looked at by beat.
+        """
         if time.monotonic() - self._settled_at < SETTLE_S:
             return False
         self._settled_at = time.monotonic()
         self._known.clear()
         try:
-            settle_spending(self._now())
+            namespaces = {key.partition("/")[0] for key in workloads}
+            if namespaces:
+                settle_spending(self._now(), namespaces=namespaces)
         except DatabaseError as error:
             self._lost(error)
             return False

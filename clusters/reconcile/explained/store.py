@@ -29,7 +29,7 @@ from clusters.reconcile.runtime.rows import store_apart
 
 log = structlog.stdlib.get_logger(__name__)
 
-POLL_S: Final = 0.25
+POLL_S: Final = 0.5
 RETRY_S: Final = 2.0
 ANSWERABLE: Final = timedelta(seconds=30)
 """An older question has nobody waiting for it any more."""

@@ -54,6 +54,7 @@ from clusters.reconcile.usage.unwatched import (
 log = structlog.stdlib.get_logger(__name__)
 
 REPORT_S = 2.0
+LOOK_S = 2.0
 LATE_S = 15.0
 FLAVORS_S = 10.0
 BATCH = building.BATCH
@@ -78,6 +79,7 @@ class UsageBody(Controller[str]):
         state = MeterState.objects.filter(cluster=self.cluster).first()
         mark = max(0, state.last_event_id - OVERLAP) if state else 0
         self._backlog = Backlog(self.cluster, mark)
+        self._has_news, self._looked_at = True, 0.0
         self._message = state.message if state else ""
         self.counting = Counting(context)
         self._contact = Completeness(self._second, until=state.complete_until if state else None)
@@ -223,6 +225,7 @@ class UsageBody(Controller[str]):
 
     def _write(self, part: Sequence[tuple[Observation, WorkloadEvent]]) -> None:
         store_events(event for _, event in part)
+        self._has_news = True
         told = [seen.document for seen, _ in part if seen.type == Type.SEEN]
         store_labels(told, cluster=self.cluster, labels=self._labels)
 
@@ -257,14 +260,22 @@ class UsageBody(Controller[str]):
             for last in gone
         )
         if gone:
+            self._has_news = True
             log.info("workloads_missing", cluster=self.cluster, count=len(gone))
 
     def _build_new(self) -> None:
-        """Build every Workload with an event beyond the mark, and move the mark."""
+        """Build every Workload with an event beyond the mark, and move the mark.
+
+        Where there was none they are looked for again once some were stored here, and now and then:
+        the shift before may have stored some late.
+        """
+        if not self._has_news and time.monotonic() - self._looked_at < LOOK_S:
+            return
         while (uids := self._backlog.take()) is not None:
             self._build(uids)
             self._backlog.advance()
             record_progress(cluster=self.cluster, last_event_id=self._backlog.mark)
+        self._has_news, self._looked_at = False, time.monotonic()
 
     def _build(self, uids: Collection[str]) -> None:
         """Build some Workloads; one that cannot be built does not keep the others back."""
