@@ -89,7 +89,7 @@ def spend_hand(
         holder="test",
     )
     body = BudgetCheckBody(context, hook=hook)
-    body.tick_s = 0.01  # who turns by hand does not wait for what comes
+    body.tick_s = 0.1  # who turns by hand waits little for what comes
     try:
         body.open()
         yield SpendHand(body, context)

@@ -117,6 +117,7 @@ def test_a_job_that_races_is_rejected_and_the_raise_brings_it_back(space, cluste
     manager = cluster["manager"]
     with turned(cluster) as hand:
         manager.create(job("train", run_s=60))
+        hand.until(lambda: manager.workload_of("train"))
         hand.until(
             lambda: manager.workload_of("train")["spec"].get("active") is False,
             why=seen(cluster, "train"),
