@@ -353,7 +353,7 @@ class _Shift:
             raise self._pulse.last_error
 
     def look(self, now: float) -> bool:
-        """See to health, and to the reasons to end that come from outside.
+        """See to the reasons to end that come from outside; and to health, where no beat is due.
 
         Returns:
             Whether a heartbeat is due: a Lease that was renewed since the last one says nothing to
@@ -366,9 +366,11 @@ class _Shift:
         if self._stop.is_set() or now > self._ends_at:
             self._end(Ending.STOPPED if self._stop.is_set() else Ending.HANDED_OVER)
             return False
-        self._tell_health(now)
         is_late = now - self._beat_at >= claims.HEARTBEAT_S
-        return is_late or self._lease.version != self._beat_with
+        if is_late or self._lease.version != self._beat_with:
+            return True
+        self._tell_health(now)
+        return False
 
     def beat(self, now: float, read: Read) -> None:
         """Say that the shift is alive, and go by the registration as it is now."""

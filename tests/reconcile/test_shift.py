@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -303,6 +304,22 @@ def test_shift_whose_heartbeat_breaks_ends(
     use_body(monkeypatch, body)
     assert work(seconds=3 * PATIENCE_S).ending is Ending.FAILED
     assert ShiftRun.objects.get().ended_at is not None
+
+
+def test_health_that_cannot_be_stored_stops_no_heartbeat(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OperationalError("no room")
+
+    monkeypatch.setattr("clusters.reconcile.shift.record_contact", refused)
+
+    def body(context: ShiftContext) -> None:
+        begun = ShiftRun.objects.get().heartbeat_at
+        eventually(lambda: ShiftRun.objects.get().heartbeat_at > begun + ShiftRun.STALE)
+
+    use_body(monkeypatch, body)
+    assert work(seconds=3 * PATIENCE_S).ending is Ending.STOPPED
 
 
 def test_lost_cluster_is_shown_in_time_and_heals(
