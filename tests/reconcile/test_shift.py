@@ -322,6 +322,32 @@ def test_health_that_cannot_be_stored_stops_no_heartbeat(
     assert work(seconds=3 * PATIENCE_S).ending is Ending.STOPPED
 
 
+def test_a_renewal_of_the_lease_is_noted_before_the_next_heartbeat_is_due(
+    cluster: Cluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch, settings
+) -> None:
+    """A successor knows of the end of a Lease only if the row has the Lease's last version."""
+    settings.LEASE_SECONDS = 6  # renewed each second
+    name, late = lease_name("quota", "portal"), list[float]()
+
+    def version() -> int:
+        lease = kube.get(r.LEASE, name.name, namespace=name.namespace)
+        return int(lease["metadata"]["resourceVersion"])
+
+    def once() -> float:
+        before = version()
+        eventually(lambda: version() > before)
+        renewed, begun = version(), time.monotonic()
+        eventually(lambda: int(ShiftRun.objects.get().lease_version or 0) >= renewed)
+        return time.monotonic() - begun
+
+    def body(context: ShiftContext) -> None:
+        late.extend(once() for _ in range(4))
+
+    use_body(monkeypatch, body)
+    assert work(seconds=3 * PATIENCE_S).ending is Ending.STOPPED
+    assert max(late) < claims.HEARTBEAT_S / 2, late
+
+
 def test_lost_cluster_is_shown_in_time_and_heals(
     cluster: Cluster, east: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
