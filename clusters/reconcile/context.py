@@ -84,7 +84,7 @@ class Registered:
 def registered(slug: str) -> Registered | None:
     """The cluster of that name; None when it is gone or removed. One query."""
     rows = Cluster.objects.filter(slug=slug).exclude(state=Cluster.State.REMOVED)
-    row = rows.defer("preflight", "multikueue_kubeconfig_sealed").order_by().first()
+    row = rows.defer("preflight", "multikueue_kubeconfig_sealed").first()
     if row is None:
         return None
     facts = record_of(

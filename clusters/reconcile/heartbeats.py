@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, Protocol
 
 import structlog
@@ -22,7 +23,7 @@ log = structlog.stdlib.get_logger(__name__)
 TICK_S: Final = 0.5
 JOIN_S: Final = 10.0
 
-Read = Callable[[], Registered | None]
+Read = Callable[[str], Registered | None]
 
 
 class Beating(Protocol):
@@ -35,7 +36,7 @@ class Beating(Protocol):
         """Whether a heartbeat is due now (monotonic seconds)."""
 
     def beat(self, now: float, read: Read) -> None:
-        """Say that it is alive; ``read`` gives its registration, None when that is gone."""
+        """Say that it is alive; ``read`` gives a cluster's registration, None when it is gone."""
 
     def break_off(self) -> None:
         """It cannot go on, for it would keep its Lease and go by what it knew for ever."""
@@ -83,14 +84,8 @@ class Heart:
             connection.close()
 
     def _turn(self, shifts: list[Beating]) -> None:
-        known: dict[str, Registered | None] = {}
+        read = cache(registered)
         for shift in shifts:
-
-            def read(slug: str = shift.slug) -> Registered | None:
-                if slug not in known:
-                    known[slug] = registered(slug)
-                return known[slug]
-
             self._beat(shift, read)
 
     def _beat(self, shift: Beating, read: Read) -> None:

@@ -382,7 +382,7 @@ class _Shift:
         ):
             self._end(Ending.ROW_LOST)
             return
-        found = read()
+        found = read(self.slug)
         if found is None:
             self._end(Ending.REMOVED)
         elif not found.is_same_access(self._context.registration):

@@ -28,7 +28,7 @@ class Shift:
 
     def beat(self, now: float, read: Read) -> None:
         self._does()
-        self.found.append(read())
+        self.found.append(read(self.slug))
 
     def break_off(self) -> None:
         self.is_broken = True
