@@ -40,9 +40,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 PATTERNS = {
-    # Not of the portal: what a cluster, a check or a person said.
+    # Not of the portal: what a cluster, Kueue, a check or a person said.
     "quoted": _pattern(
         r"the cluster says: .*|suits it \(.*\)|the check [^:;]*: .*|set it aside.*: .*|\(\".*\"\)"
+        r"|a LimitRange of its namespace allows: .*"
     ),
     "moment": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|tried again at \d\d:\d\d UTC"),
     "cap": re.compile(rf"cap of (?P<cap>{_NUMBER}) (?:[A-Z]{{3}}|GPU-hours)(?: [a-z]+)+"),
