@@ -4,6 +4,9 @@ PostgreSQL keeps no NUL, no half of a surrogate pair and, in JSON, no number bey
 person sends is refused with the place where it stands; what a cluster tells, which nobody here can
 refuse, is kept with U+FFFD in their stead.
 
+JSON of others is read by orjson, which counts for itself how deep it is: a parser that ends at the
+end of the interpreter's stack breaks whatever the process happens to clean up at that moment.
+
 Source: PostgreSQL manual, 8.14 (JSON types); YAML 1.1, read as Kubernetes reads it.
 """
 
@@ -14,12 +17,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import orjson
 import yaml
 
 MOST_VALUES: Final = 20_000
 """In one YAML document, with every alias written out."""
 MOST_DEPTH: Final = 100
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# In JSON they stand escaped or not at all.
+_HINT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<unstorable>u0000|u[dD][89a-fA-F]..)|.)", re.DOTALL
+)
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -40,15 +49,24 @@ def is_storable(value: Any) -> bool:
     return all(_is_kept(part) for part in _scalars(value))
 
 
-def storable(value: Any) -> Any:
-    """The same decoded JSON document with U+FFFD for every character that cannot be kept."""
-    if isinstance(value, str):
-        return _UNSTORABLE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {storable(key): storable(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [storable(part) for part in value]
-    return value
+def storable(text: str) -> str:
+    """The same with U+FFFD for every character that cannot be kept."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def read_json(text: str | bytes) -> Any:
+    """One JSON document that somebody else wrote, with U+FFFD for what cannot be kept.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, has a number beyond a float, or is nested more than
+            1,024 deep.
+    """
+    body = text if isinstance(text, bytes) else text.encode()
+    return orjson.loads(_ESCAPE.sub(_kept_escape, body) if _HINT.search(body) else body)
+
+
+def _kept_escape(match: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if match["unstorable"] else match[0]
 
 
 def read_yaml(text: str) -> Any:

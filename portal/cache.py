@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from budgets.texts import read_json
+
 LONGEST: Final = 64 * 1024
 """Bytes of one value that are read."""
 
@@ -23,6 +25,6 @@ class JsonSerializer:
     def loads(self, data: bytes) -> Any:
         """The value, or None for what nobody here can have written."""
         try:
-            return json.loads(data) if len(data) <= LONGEST else None
-        except (ValueError, RecursionError):
+            return read_json(data) if len(data) <= LONGEST else None
+        except ValueError:
             return None

@@ -6,7 +6,6 @@ keys are kept in this process alone: whoever writes to the broker or to a cache 
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from joserfc.jwk import KeySet
 
 from budgets.models import ApiToken, Identity
 from budgets.services.company import Vouched
+from budgets.texts import read_json
 from portal import oidc
 from portal.oidc import LEEWAY_S, SIGNATURES, Refused
 from portal.providers import Provider
@@ -61,7 +61,7 @@ def read_machine_token(text: str) -> tuple[Vouched, MachineToken]:
         raise Refused(f"it is not a signed token of at most {_LONGEST // 1024} KiB")
     with oidc.meant():
         unread = jws.extract_compact(text.encode())
-        provider = _provider(json.loads(unread.payload))
+        provider = _provider(read_json(unread.payload))
         token = jwt.decode(text, _keys(provider, unread.headers()), algorithms=sorted(SIGNATURES))
         claims = token.claims
         jwt.JWTClaimsRegistry(

@@ -7,10 +7,10 @@ Source: Kueue pkg/controller/jobframework/tas.go, v0.19.2.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from budgets.texts import read_json
 from clusters.documents.labels import PREFIX
 from clusters.jobs import counting
 
@@ -66,7 +66,7 @@ def _layers(text: str) -> list[Any]:
     if len(text) > _LAYERS_LONGEST:
         return unreadable
     try:
-        layers = json.loads(text)
-    except (ValueError, RecursionError):
+        layers = read_json(text)
+    except ValueError:
         return unreadable
     return layers if isinstance(layers, list) and layers else unreadable

@@ -10,7 +10,6 @@ hold tokens and Secrets, never get into a message.
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any
 
 import urllib3.exceptions as http_errors
 
-from budgets.texts import storable
+from budgets.texts import read_json, storable
 from clusters.errors import (
     AdmissionDenied,
     AlreadyExists,
@@ -52,22 +51,7 @@ _FAMILY: Mapping[int, type[ClusterError]] = {
 _CREDENTIAL = re.compile(
     r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
 )
-# Escaped, because JSON has them in no other form; a mere hint, the texts themselves decide.
-_HINT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _DENIED = ("admission webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
-
-
-def read_json(body: bytes) -> Any:
-    """A JSON body, with U+FFFD for characters that no database keeps.
-
-    Raises:
-        ValueError: it is not JSON in UTF-8, or nested too deeply.
-    """
-    try:
-        found = json.loads(body.decode())
-        return storable(found) if _HINT.search(body) else found
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
 
 
 def without_credentials(text: str) -> str:

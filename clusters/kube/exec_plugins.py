@@ -20,6 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from budgets.texts import read_json
 from clusters.errors import Refusal, Retryable, Terminal
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -157,7 +158,7 @@ def _credential(plugin: ExecPlugin, output: bytes) -> Credential:
     if len(output) > _OUTPUT_LIMIT:
         raise unusable("its answer is longer than 1 MiB")
     try:
-        found = json.loads(output)
+        found = read_json(output)
     except ValueError:
         raise unusable("its answer is not JSON") from None
     is_right = isinstance(found, dict) and found.get("kind") == "ExecCredential"

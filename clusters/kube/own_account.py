@@ -11,7 +11,6 @@ service account tokens.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import stat
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 from django.conf import settings
 
+from budgets.texts import read_json
 from clusters.errors import CredentialUnusable, Refusal
 from clusters.kube.kubeconfig import Connection, faults_of
 
@@ -86,8 +86,8 @@ def own_user() -> str:
     path = Path(settings.PORTAL_OWN_CLUSTER_FOLDER) / TOKEN
     for part in read_token(path).split(".")[:2]:
         try:
-            claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        except (ValueError, RecursionError):
+            claims = read_json(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        except ValueError:
             continue
         name = claims.get("sub") if isinstance(claims, dict) else None
         if isinstance(name, str) and name.startswith(_ACCOUNT) and len(name) <= NAME_MOST:

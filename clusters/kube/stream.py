@@ -12,8 +12,9 @@ from typing import Any, Self
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from budgets.texts import read_json
 from clusters.errors import Refusal, ServerFault
-from clusters.kube.convert import error_of_status, error_of_transport, read_json
+from clusters.kube.convert import error_of_status, error_of_transport
 from clusters.kube.shares import Counted, Held, Share, weigh
 
 # A Kubernetes object is at most about 3 MiB as JSON; a longer line is not an event.

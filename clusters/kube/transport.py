@@ -25,9 +25,10 @@ from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from budgets import timed
+from budgets.texts import read_json
 from clusters.errors import AnswerTooLarge, Refusal, ServerFault
 from clusters.kube.addresses import require_allowed
-from clusters.kube.convert import error_of_answer, error_of_transport, read_json
+from clusters.kube.convert import error_of_answer, error_of_transport
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.own_account import read_token
 from clusters.kube.shares import Counted, Held, Share, weigh

@@ -21,6 +21,7 @@ from budgets.models import User
 from budgets.records import record_of
 from budgets.selectors import visible_workspaces
 from budgets.selectors.fleet.places import at_keys
+from budgets.texts import read_json
 from budgets.units import time_text
 from clusters.documents.queues import FLEET_QUEUE
 from clusters.explaining.conditions import plain
@@ -340,7 +341,7 @@ def _beyond(cursor: str, sort: str) -> Q:
     """Rows after the one that a cursor stands for."""
     column, is_descending = SORTS[sort]
     try:
-        made_for, text, pk = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        made_for, text, pk = read_json(base64.urlsafe_b64decode(cursor.encode()))
         if made_for != sort:
             raise ValueError("made for another order")
         value = _READ[column](text)

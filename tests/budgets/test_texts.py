@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from budgets.texts import MOST_VALUES, UnreadableText, is_storable, read_yaml, storable
+from budgets.texts import MOST_VALUES, UnreadableText, is_storable, read_json, read_yaml
 
 LAUGHS = "\n".join(
     ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
@@ -32,9 +35,44 @@ def test_what_can_be_kept(value, want):
 
 
 def test_what_cannot_be_kept_is_replaced_wherever_it_stands():
-    told = {"a\0": ["x\0y", {"b": "\ud800"}, 7, None], "c": "fine"}
-    assert storable(told) == {"a\ufffd": ["x\ufffdy", {"b": "\ufffd"}, 7, None], "c": "fine"}
-    assert is_storable(storable(told))
+    told = {"a\0": ["x\0y", {"b": "\ud800"}, 7, None], "c": "\\u0000", "d": "\ud83d\ude00"}
+    assert read_json(json.dumps(told)) == {
+        "a\ufffd": ["x\ufffdy", {"b": "\ufffd"}, 7, None],
+        "c": "\\u0000",
+        "d": "\N{GRINNING FACE}",
+    }
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.text(st.characters()) | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda part: st.lists(part) | st.dictionaries(st.text(st.characters()), part),
+))  # fmt: skip
+def test_json_is_read_as_it_was_written_but_for_what_cannot_be_kept(value):
+    text = json.dumps(value)
+    read = read_json(text)
+    assert is_storable(read)
+    if is_storable(value):
+        assert read == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"[" * 100_000, id="depth"),
+        pytest.param(b'{"a":' * 100_000, id="depth of objects"),
+        pytest.param(b'["\\u0000",' + b"[" * 100_000, id="depth behind a NUL"),
+        pytest.param(b'"\xff"', id="no UTF-8"),
+        pytest.param("\ud800", id="half a surrogate pair as it is"),
+        pytest.param(b"[1e999]", id="beyond a float"),
+        pytest.param(b"[NaN]", id="not a number"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[1] [2]", id="two"),
+    ],
+)
+def test_what_is_no_json_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        read_json(text)
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,9 @@ def test_workloads_pages_hold_every_job_once(
     assert sorted(names) == [f"job-{number}" for number in range(7)]
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10=", "bnVsbA==", "é", "WyItZ3B1cyIsIDEsIDFd"])
+@pytest.mark.parametrize(
+    "cursor", ["x", "W10=", "bnVsbA==", "é", "WyItZ3B1cyIsIDEsIDFd", "W1tb" * 1000]
+)
 def test_workloads_foreign_cursor_is_rejected(
     fleet: SmallFleet, clusters: dict[str, Cluster], cursor: str
 ) -> None:

@@ -374,6 +374,7 @@ def test_csv_tells_an_empty_text_from_null(tmp_path):
         (b'A,B\n1,"2\n', "line 2"),
         (b'{"A": 1}\n{"B": 1}\n', "row 2 has other keys"),
         (b'{"A": 1}\n[]\n', "row 2 is not a JSON object"),
+        (b'{"A": ' + b"[" * 9000, "row 1 is not JSON"),
         (b"PAR1 but not really", "not a Parquet file"),
         (b"\x1f\x8b broken", "not UTF-8 text"),
     ],

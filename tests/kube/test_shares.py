@@ -12,10 +12,10 @@ from contextlib import suppress
 
 import pytest
 
+from budgets.texts import read_json
 from clusters.errors import AnswerTooLarge, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
-from clusters.kube.convert import read_json
 from clusters.kube.kubeconfig import Connection
 from clusters.kube.shares import MIB, Counted, Shares, weigh
 from tests.kube.test_hostile_server import chunks, server, whole

@@ -107,6 +107,9 @@ def test_plugin_gives_a_certificate_and_a_time(tmp_path):
         pytest.param("sleep 30", Retryable, "no answer within", id="hangs"),
         pytest.param("echo hello", Terminal, "is not JSON", id="says no JSON"),
         pytest.param(
+            "head -c 9000 /dev/zero | tr '\\0' '['", Terminal, "is not JSON", id="says a deep list"
+        ),
+        pytest.param(
             "head -c 1100000 /dev/zero", Terminal, "longer than 1 MiB", id="says too much"
         ),
         pytest.param("echo '{}'", Terminal, "is not an ExecCredential", id="says something else"),

@@ -13,8 +13,8 @@ from django.db import DataError, connection
 from budgets import services
 from budgets.models import Discrepancy, Interval, MeterState, UsageRecord
 from budgets.services.usage.reconciliation import note_problems
+from budgets.texts import read_json
 from budgets.units import MOST_COUNTED_GPUS
-from clusters.kube.convert import read_json
 from clusters.models import Cluster, WorkloadEvent, WorkloadState
 from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.usage import build as building

@@ -142,7 +142,7 @@ def _json_rows(columns: tuple[str, ...], first: str, text: TextIO) -> Iterator[T
 def _document(line: str, number: int) -> dict[str, Any]:
     try:
         document = json.loads(line, parse_float=Decimal)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FocusFileError(f"row {number} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise FocusFileError(f"row {number} is not a JSON object")
