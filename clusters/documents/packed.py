@@ -8,30 +8,55 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.json import encode
 
 HEAVY: Final = 32 * 1024
 """Bytes of JSON from which on a part of a document is packed."""
 _OPEN_AT_ONCE: Final = 4
+T = TypeVar("T")
 
 
 def packed(document: dict[str, Any]) -> dict[str, Any]:
-    """The same document, its heavy parts packed: those of its own and of its metadata."""
+    """The same document, its heavy parts packed: those of its own, its metadata and its spec.
+
+    What says who it is and whether it waits stays in reach: of its metadata, and of a spec whose
+    other parts are light together, the heavy parts alone are packed.
+    """
     if isinstance(document, Packed) or _size(document) <= HEAVY:
         return document
     parts = _parts(document)
-    metadata = _parts(document.get("metadata"))
-    if not parts and not metadata:
-        return document
-    # What says who it is stays in reach.
     parts.pop("metadata", None)
+    inner = {"metadata": _parts(document.get("metadata"))}
+    if "spec" in parts and (heavy := _heaviest(document["spec"])):
+        inner["spec"] = heavy
+        del parts["spec"]
+    if not parts and not any(inner.values()):
+        return document
     found = Packed(document, parts)
-    if metadata:
-        found["metadata"] = Packed(document["metadata"], metadata)
+    for key, heavy in inner.items():
+        if heavy:
+            found[key] = Packed(document[key], heavy)
+    return found
+
+
+def _heaviest(document: Any) -> dict[str, bytes]:
+    """Its heavy parts, packed, if all others together are light."""
+    parts = _parts(document)
+    is_rest_light = parts and _size({k: v for k, v in document.items() if k not in parts}) <= HEAVY
+    return parts if is_rest_light else {}
+
+
+def worked_out(document: Mapping[str, Any], work: Callable[[Mapping[str, Any]], T]) -> T:
+    """What comes out of a document; of a packed one it is worked out once."""
+    if not isinstance(document, Packed):
+        return work(document)
+    if work not in document.known:
+        document.known[work] = work(document)
+    found: T = document.known[work]
     return found
 
 
@@ -73,11 +98,12 @@ class Packed(dict[str, Any]):
         parts: Those that are heavy, packed.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "known")
 
     def __init__(self, document: Mapping[str, Any], parts: dict[str, bytes]) -> None:
         super().__init__({key: None if key in parts else document[key] for key in document})
         self._parts = parts
+        self.known: dict[Callable[[Mapping[str, Any]], Any], Any] = {}
 
     def __getitem__(self, key: str) -> Any:
         part = self._parts.get(key)
@@ -85,10 +111,12 @@ class Packed(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._parts.pop(key, None)
+        self.known.clear()
         super().__setitem__(key, value)
 
     def __delitem__(self, key: str) -> None:
         super().__delitem__(key)
+        self.known.clear()
         self._parts.pop(key, None)
 
     def __iter__(self) -> Iterator[str]:

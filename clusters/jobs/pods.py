@@ -40,6 +40,7 @@ from clusters.documents.keys import (
     status_of,
     uid_of,
 )
+from clusters.documents.packed import worked_out
 from clusters.jobs import counting, remote, workloads
 from clusters.jobs.kind import JobKind, JobOutcome, Priority
 from clusters.jobs.marking import marks_for
@@ -117,9 +118,10 @@ def total_of(pod: Document) -> int:
 
 def role_of(pod: Document) -> str:
     """Name of the pod set of pods like this one; kept as an annotation once it was started."""
-    told = annotations_of(pod).get(labels.POD_ROLE)
-    if told:
-        return told
+    return annotations_of(pod).get(labels.POD_ROLE) or worked_out(pod, _role_by_shape)
+
+
+def _role_by_shape(pod: Document) -> str:
     spec = pod["spec"]
     shape: dict[str, Any] = {name: spec.get(name) for name in _SHAPE}
     for field in ("initContainers", "containers"):
@@ -156,8 +158,13 @@ class Pods(JobKind):
         if not found:
             return None
         total = total_of(found[0]) if group_of(found[0]) else 1
-        active = [pod for pod in found if not is_over(pod)][: total or None]
-        kept = [pod for pod in found if is_over(pod) or pod in active]
+        left, kept = total or len(found), list[Document]()
+        for pod in found:
+            if is_over(pod):
+                kept.append(pod)
+            elif left:
+                kept.append(pod)
+                left -= 1
         return {**found[0], MEMBERS: tuple(kept)}
 
     def counts(self, job: Document) -> Iterator[tuple[str, Any]]:
@@ -264,7 +271,7 @@ class Pods(JobKind):
         """Owners that a group's Workload does not have yet."""
         if not group_of(job) or not total_of(job):
             return []
-        known = owner_uids(workload)
+        known = set(owner_uids(workload))
         return [_owner(pod) for pod in self.members(job) if pod["metadata"]["uid"] not in known]
 
     def part_to_start(self, job: Document) -> Document:

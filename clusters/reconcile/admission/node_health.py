@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from clusters.documents import labels
@@ -25,6 +26,7 @@ from clusters.kueue.configuration import Gates
 from clusters.kueue.lifecycle.steps import Evict
 from clusters.kueue.workload.matching import (
     Taint,
+    Toleration,
     parse_taints,
     parse_tolerations,
     untolerated_taint,
@@ -77,6 +79,51 @@ class Health:
     look_again: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Borne:
+    """What a pod set tolerates for ever, and all that it tolerates."""
+
+    always: Sequence[Toleration]
+    some: Sequence[Toleration]
+
+
+class _Found:
+    """What is asked of node after node; each is worked out once, if at all."""
+
+    def __init__(self, workload: Document, ground: Ground) -> None:
+        self._workload, self._ground = workload, ground
+
+    @cached_property
+    def busy(self) -> frozenset[str]:
+        """Nodes where a pod runs that is not told to end."""
+        return frozenset(
+            pod["spec"].get("nodeName", "")
+            for pod in self._ground.pods
+            if not pod["metadata"].get("deletionTimestamp") and not has_ended(pod)
+        )
+
+    @cached_property
+    def tolerations(self) -> Mapping[str, list[_Borne]]:
+        """By node, of each pod set on it."""
+        found: dict[str, list[_Borne]] = {}
+        templates = {item["name"]: item["template"] for item in self._workload["spec"]["podSets"]}
+        for assignment in assignments_of(self._workload):
+            original = templates.get(assignment["name"])
+            if original is None:
+                continue
+            try:
+                marks = flavored(
+                    self._workload, assignment, original=original, flavors=self._ground.flavors
+                )
+            except StartRefused:
+                continue  # its job could not be started either
+            always = [each for each in marks.tolerations if each.get("tolerationSeconds") is None]
+            borne = _Borne(parse_tolerations(always), parse_tolerations(marks.tolerations))
+            for name in _nodes(assignment):
+                found.setdefault(name, []).append(borne)
+        return found
+
+
 def nodes_of(workload: Document) -> list[str]:
     """Names of the nodes that a Workload is placed on, in order; none of other levels."""
     found: dict[str, None] = {}
@@ -94,12 +141,12 @@ def look_at_nodes(workload: Document, ground: Ground) -> Health:
     """
     if not ground.gates.tas_failed_node_replacement:
         return Health()
-    nodes = nodes_of(workload)
+    nodes, found = nodes_of(workload), _Found(workload, ground)
     told = [item["name"] for item in status_of(workload).get("unhealthyNodes") or ()]
-    ending = list(_astray(nodes, ground))
+    ending = list(_astray(set(nodes), ground))
     again: datetime | None = None
     for name in nodes:
-        failed_at = _failed_at(workload, name, ground)
+        failed_at = _failed_at(name, ground, found)
         if failed_at is not None and failed_at > ground.now:
             again = failed_at if again is None else min(again, failed_at)
             continue
@@ -141,7 +188,7 @@ def _nodes(assignment: Document) -> Iterator[str]:
         yield from (item.values[-1] for item in placement.domains if item.count > 0)
 
 
-def _failed_at(workload: Document, name: str, ground: Ground) -> datetime | None:
+def _failed_at(name: str, ground: Ground, found: _Found) -> datetime | None:
     """Since or from when a node counts as failed; None while it does not."""
     node, gates, now = ground.nodes.get(name), ground.gates, ground.now
     ready = condition(node, "Ready") if node is not None else {}
@@ -154,53 +201,26 @@ def _failed_at(workload: Document, name: str, ground: Ground) -> datetime | None
         by_time = gates.tas_replace_node_due_to_not_ready_over_fixed_time
         if not waits_for_pods or (by_time and due <= now):
             return due
-        return (due if by_time else None) if _runs_on(name, ground.pods) else now
+        return (due if by_time else None) if name in found.busy else now
     if not gates.tas_replace_node_on_node_taints:
         return None
     taints = parse_taints((node.get("spec") or {}).get("taints"))
-    is_harsh = _bears(workload, name, taints, ground)
-    if is_harsh is None or (_runs_on(name, ground.pods) and (waits_for_pods or not is_harsh)):
+    is_harsh = _bears(taints, found.tolerations.get(name, ())) if taints else None
+    if is_harsh is None or (name in found.busy and (waits_for_pods or not is_harsh)):
         return None
     return now
 
 
-def _bears(workload: Document, name: str, taints: Iterable[Taint], ground: Ground) -> bool | None:
+def _bears(taints: Iterable[Taint], tolerations: Collection[_Borne]) -> bool | None:
     """Whether a taint is not tolerated, True, or only for a time, False; else None."""
     found: bool | None = None
     for taint in taints:
-        for always, some in _tolerations(workload, name, ground):
-            if untolerated_taint([taint], tolerations=parse_tolerations(some)) is not None:
+        for borne in tolerations:
+            if untolerated_taint([taint], tolerations=borne.some) is not None:
                 return True
-            if untolerated_taint([taint], tolerations=parse_tolerations(always)) is not None:
+            if untolerated_taint([taint], tolerations=borne.always) is not None:
                 found = False
     return found
-
-
-def _tolerations(
-    workload: Document, name: str, ground: Ground
-) -> Iterator[tuple[list[Document], list[Document]]]:
-    """Of each pod set on a node: what it tolerates for ever, and all that it tolerates."""
-    templates = {item["name"]: item["template"] for item in workload["spec"]["podSets"]}
-    for assignment in assignments_of(workload):
-        original = templates.get(assignment["name"])
-        if original is None or name not in _nodes(assignment):
-            continue
-        try:
-            marks = flavored(workload, assignment, original=original, flavors=ground.flavors)
-        except StartRefused:
-            continue  # its job could not be started either
-        some = marks.tolerations
-        yield [item for item in some if item.get("tolerationSeconds") is None], some
-
-
-def _runs_on(name: str, pods: Iterable[Document]) -> bool:
-    """Whether a pod runs on a node, and is not told to end."""
-    return any(
-        pod["spec"].get("nodeName") == name
-        and not pod["metadata"].get("deletionTimestamp")
-        and not has_ended(pod)
-        for pod in pods
-    )
 
 
 def _waiting_for(name: str, pods: Iterable[Document]) -> Iterator[Document]:
