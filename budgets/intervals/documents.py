@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, decode, encode
@@ -41,6 +41,10 @@ _MULTIPLES: Mapping[str, int] = {
 }
 
 Document = Mapping[str, Any]
+
+
+MOST_OWNERS: Final = 4
+"""Of an object that nobody controls: enough to ask when it ended, however large its group is."""
 
 
 class BadDocument(ValueError):
@@ -72,7 +76,7 @@ def needed_fields(
             "annotations": _some(annotations, (ORIGIN_UID_ANNOTATION, REPLACES_ANNOTATION)),
             "ownerReferences": [
                 _some(owner, ("kind", "name", "uid", "controller"))
-                for owner in metadata.get("ownerReferences") or []
+                for owner in telling_owners(metadata)
             ],
         },
         "spec": {
@@ -252,6 +256,12 @@ def _admission(admission: Document) -> dict[str, Any]:
             for row in admission.get("podSetAssignments") or []
         ],
     }
+
+
+def telling_owners(metadata: Document) -> list[Document]:
+    """The owner that controls an object, else the first few: a group is owned by all its pods."""
+    owners = metadata.get("ownerReferences") or []
+    return [owner for owner in owners if owner.get("controller")][:1] or owners[:MOST_OWNERS]
 
 
 def _controller(owners: Sequence[Document]) -> Document:

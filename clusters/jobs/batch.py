@@ -213,7 +213,7 @@ class BatchJob(JobKind):
         completed = status_of(job).get("completionTime")
         if completed or not is_true(job, "Failed"):
             return completed
-        return str(condition(job, "Failed")["lastTransitionTime"])
+        return condition(job, "Failed").get("lastTransitionTime")
 
     def is_active(self, job: Document) -> bool:
         return bool(status_of(job).get("active"))

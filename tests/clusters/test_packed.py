@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from clusters.documents import labels
 from clusters.documents.packed import HEAVY, Packed, _opened, packed
+from clusters.jobs.pods import Pods, role_of
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Configuration
 from clusters.kueue.workload.parser import WorkloadParser
@@ -85,6 +87,38 @@ def test_a_cache_keeps_little_of_what_is_heavy():
         tracemalloc.stop()
     assert kept < count * MOST_EACH
     assert len(cache.of(r.JOB)["t/j7"]["spec"]["tolerations"]) == 60_000
+
+
+def heavy_pod(number: int, of: int) -> dict[str, Any]:
+    """A pod of a group, whose environment is of 50 KB."""
+    env = [{"name": f"E{n}", "value": f"{number}" * 10} for n in range(1_200)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"p{number}", "namespace": "t", "uid": f"u{number}",
+            "labels": {labels.QUEUE: "q", labels.POD_GROUP: "train"},
+            "annotations": {labels.POD_GROUP_TOTAL: f"{of}"},
+        },
+        "spec": {
+            "schedulingGates": [{"name": labels.ADMISSION_GATE}],
+            "containers": [{"name": "main", "env": env}],
+        },
+    }  # fmt: skip
+
+
+def test_heavy_members_of_a_group_are_opened_once_however_often_it_is_looked_at():
+    kind, count = Pods(), 12
+    members = [packed(heavy_pod(number, count)) for number in range(count)]
+    assert all(isinstance(member, Packed) for member in members)
+    _opened.cache_clear()
+    for _ in range(3):
+        view = kind.gathered(members)
+        assert view is not None and kind.is_clear(view) and kind.is_suspended(view)
+    assert _opened.cache_info().misses == count
+    members[0]["spec"]["priority"] = 7
+    members[0]["status"] = {}
+    assert len({role_of(member) for member in members}) == 2
 
 
 def test_what_decides_where_pods_run_is_read_to_a_limit():

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from clusters.documents.times import stamp
+from clusters.jobs import marking
 from clusters.jobs.marking import StartRefused, marks_for
 from clusters.kube import resources as r
 from clusters.kueue.configuration import Gates
 from clusters.kueue.workload.placement import PlacedPods, Placement, placement_document
+from clusters.reconcile.admission import node_health
 from clusters.reconcile.admission.errands import Errands
 from clusters.reconcile.admission.node_health import Ground, ending_write, look_at_nodes
 from clusters.reconcile.admission.placed_pods import release_write, released
@@ -257,6 +259,20 @@ NOT_BY_PODS = Gates(tas_replace_node_on_pod_termination=False)
 def test_a_node_has_failed(nodes, pods, gates, want):
     found = look(workload(TWO), *nodes, pods=pods, gates=gates)
     assert failed(found) == (None if want is None else [{"name": want}])
+
+
+def test_what_pods_tolerate_is_read_once_for_all_their_nodes(monkeypatch: pytest.MonkeyPatch):
+    read, names = list[str](), [f"n{number}" for number in range(50)]
+
+    def flavored(*given: Any, **named: Any) -> Any:
+        read.append("")
+        return marking.flavored(*given, **named)
+
+    monkeypatch.setattr(node_health, "flavored", flavored)
+    document = workload(assigned("main", *((name, 1) for name in names)))
+    pods = [pod(name, told=name, on=name) for name in names]
+    assert failed(look(document, *(node(name, taint="known") for name in names), pods=pods)) is None
+    assert len(read) == 1
 
 
 def test_a_node_that_is_not_ready_for_long_is_looked_at_again_in_time():

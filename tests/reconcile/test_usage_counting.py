@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -18,7 +20,8 @@ from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, WriteOptions
 from clusters.kube.transport import Call, Transport
 from clusters.models import Cluster, NodeSight
-from clusters.reconcile.usage.counting import queue_sights
+from clusters.reconcile.usage import counting as counting_module
+from clusters.reconcile.usage.counting import Counting, queue_sights
 from tests.builders import SmallFleet, hours
 from tests.reconcile.test_usage import has_phase
 from tests.reconcile.usage_hand import GPU, STATUS, ago, kueue_on, usage_hand
@@ -57,6 +60,40 @@ def test_a_queue_tells_use_of_some_flavors_and_reservations_of_others():
 
 def test_a_queue_without_a_status_tells_nothing():
     assert list(queue_sights([queue(), {"metadata": {"name": "x"}}], FLAVORS, at=AT)) == []
+
+
+def test_a_queue_that_nobody_can_read_leaves_the_others():
+    odd, fine = queue(flavorsUsage=[told("h100", "1e1.5", "0")]), queue(flavorsUsage=[])
+    quota = queue(flavorsUsage=[told("h100", "8", "0")])
+    quota["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "1e1.5"
+    fine["status"]["flavorsUsage"] = [told("h100", "8", "0")]
+    found = list(queue_sights([odd, quota, fine], FLAVORS, at=AT))
+    assert [(row.flavor, row.sample.total) for row in found] == [("h100", 8)]
+
+
+def test_a_look_that_fails_in_any_way_is_not_the_last():
+    class Odd(Counting):
+        looks = 0
+
+        def __init__(self) -> None:
+            self._context, self._slug = SimpleNamespace(stop=threading.Event()), "gpu-east"
+            self._looked_at = 0.0
+
+        def start(self) -> None: ...
+        def close(self) -> None: ...
+        def _await_images(self) -> None: ...
+        def look_at_queues(self) -> None: ...
+
+        def measure(self) -> None:
+            self.looks += 1
+            if self.looks > 1:
+                self._context.stop.set()
+            raise OverflowError("of one node")
+
+    counting = Odd()
+    with mock.patch.object(counting_module, "MEASURE_S", 0.01):
+        counting.run()
+    assert counting.looks == 2
 
 
 def node(kube: KubeClient, gpus: str = "16") -> None:

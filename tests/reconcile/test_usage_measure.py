@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from budgets.units import MOST_COUNTED_GPUS
 from clusters.reconcile.usage.measure import (
     MOST_LABELS,
     FlavorNodes,
@@ -67,6 +68,13 @@ def test_measure_counts(nodes: list, pods: list, want: tuple[int, int, int, int]
     assert measure(nodes, pods, flavors=[H100]) == {"h100": want}
     kept = [node_facts(each) for each in nodes], [pod_facts(each) for each in pods]
     assert measure(*kept, flavors=[H100]) == {"h100": want}
+
+
+def test_a_node_that_tells_any_number_is_counted_as_far_as_anybody_counts() -> None:
+    most = 2**63 - 1
+    nodes = [node("a"), node("liar", gpus=most), node("broken", gpus=most, ready=False)]
+    found = measure(nodes, [pod("liar", most)], flavors=[H100])
+    assert found == {"h100": (MOST_COUNTED_GPUS, MOST_COUNTED_GPUS, MOST_COUNTED_GPUS, 3)}
 
 
 @pytest.mark.parametrize("flavors", [[H100, SPOT], [SPOT, H100]])

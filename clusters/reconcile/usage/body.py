@@ -343,7 +343,8 @@ class UsageBody(Controller[str]):
 
     def _back_fill(self) -> None:
         try:
-            back_fill(self.cluster, self.context.client_for)
+            if back_fill(self.cluster, self.context.client_for):
+                self._has_news = True
         except ClusterError as error:
             log.warning("manager_not_asked", cluster=self.cluster, error=error)
 

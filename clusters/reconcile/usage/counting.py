@@ -93,6 +93,8 @@ class Counting:
                 except DatabaseError as error:
                     log.warning("measure_failed", cluster=self._slug, error=error)
                     connection.close()
+                except Exception:  # of one object; the next look may be without it
+                    log.exception("measure_failed", cluster=self._slug)
                 stop.wait(MEASURE_S)
         finally:
             self.close()
@@ -229,18 +231,29 @@ def queue_sights(
         at: When they were listed.
     """
     for document in documents:
-        if is_for_workers(document["metadata"]["name"]):
+        name = document["metadata"]["name"]
+        if is_for_workers(name):
             continue  # what it holds is used on workers, and compared there
-        status = document.get("status") or {}
-        nominal = _nominal(document)
-        for slug, (resource, start) in flavors.items():
-            is_admitted = start == Flavor.ClockStart.ADMITTED
-            listed = status.get("flavorsUsage" if is_admitted else "flavorsReservation")
-            told = _told(listed or (), slug, resource)
-            if told is not None:
-                total, borrowed = told
-                sample = QueueSample(at, total, borrowed, nominal.get((slug, resource), 0))
-                yield QueueSight(document["metadata"]["name"], slug, sample)
+        try:
+            found = list(_samples(document, flavors, at=at))
+        except ValueError as error:  # a quantity that only Kubernetes can read, or nobody
+            log.warning("queue_not_read", queue=name, error=error)
+            continue
+        yield from (QueueSight(name, slug, sample) for slug, sample in found)
+
+
+def _samples(
+    document: Document, flavors: Mapping[str, tuple[str, str]], *, at: datetime
+) -> Iterator[tuple[str, QueueSample]]:
+    """Of one ClusterQueue, by flavor."""
+    status, nominal = document.get("status") or {}, _nominal(document)
+    for slug, (resource, start) in flavors.items():
+        is_admitted = start == Flavor.ClockStart.ADMITTED
+        listed = status.get("flavorsUsage" if is_admitted else "flavorsReservation")
+        told = _told(listed or (), slug, resource)
+        if told is not None:
+            total, borrowed = told
+            yield slug, QueueSample(at, total, borrowed, nominal.get((slug, resource), 0))
 
 
 def _told(listed: Iterable[Document], flavor: str, resource: str) -> tuple[int, int] | None:

@@ -37,8 +37,11 @@ class _Sums:
     nodes: int = 0
 
     def as_row(self) -> tuple[int, int, int, int]:
-        # A pod can name its node past every scheduler, and ask for any number of devices there.
-        return self.ready, self.broken, min(self.used, MOST_COUNTED_GPUS), self.nodes
+        # A node can tell any number of devices, and a pod name its node past every scheduler.
+        ready, broken, used = (
+            min(number, MOST_COUNTED_GPUS) for number in (self.ready, self.broken, self.used)
+        )
+        return ready, broken, used, self.nodes
 
 
 def measure(

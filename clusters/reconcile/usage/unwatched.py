@@ -22,12 +22,14 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from budgets import intervals as ledger
+from budgets.intervals.documents import telling_owners
 from budgets.models import Discrepancy, MeterState
 from budgets.models.reconciliation import UNSETTLED
 from budgets.services.billing.discrepancies import note_discrepancy
 from clusters.documents import labels
 from clusters.documents.keys import Document, version_number, version_of
 from clusters.errors import ClusterError, Gone, NotFound
+from clusters.jobs.kind import JobKind
 from clusters.jobs.table import KINDS
 from clusters.kube.client import EVERYTHING, KubeClient, WatchOptions
 from clusters.kube.resources import WORKLOAD
@@ -212,7 +214,7 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
         None when it runs, is gone itself, is another object of that name, or cannot be read.
     """
     metadata = owned["metadata"]
-    for owner in metadata.get("ownerReferences") or []:
+    for owner in telling_owners(metadata):
         kind = _TELLING.get(str(owner.get("kind")))
         if kind is None:
             continue
@@ -228,8 +230,23 @@ def ended_at(client: KubeClient, owned: Mapping[str, Any]) -> str | None:
             )
             continue
         if str(found["metadata"].get("uid")) == str(owner.get("uid")):
-            return kind.ended_at(found)
+            return _time_told(kind, found)
     return None
+
+
+def _time_told(kind: JobKind, job: Mapping[str, Any]) -> str | None:
+    """When a job says that it ended; None for what nobody can read as a time."""
+    try:
+        told = kind.ended_at(dict(job))
+        return told if told and datetime.fromisoformat(told).tzinfo else None
+    except Exception as error:  # the status of a job is whatever its controller writes
+        metadata = job["metadata"]
+        log.warning(
+            "end_not_readable",
+            workload=f"{metadata.get('namespace')}/{metadata.get('name')}",
+            reason=type(error).__name__,
+        )
+        return None
 
 
 READ_S: Final = 1
