@@ -64,6 +64,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.middleware.bounded_body",
+    "portal.middleware.read_as_utf8",
 ]
 
 TEMPLATES = [

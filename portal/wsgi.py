@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import django
-from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 django.setup(set_prefix=False)
@@ -14,5 +13,6 @@ from portal.checks import require_settings  # noqa: E402  its modules need the l
 
 require_settings()
 from portal import urls  # noqa: E402, F401  all pages now, and not with the first request
+from portal.middleware import Handler  # noqa: E402
 
-application = get_wsgi_application()
+application = Handler()

@@ -54,8 +54,9 @@ def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResp
     return answer
 
 
-def too_large(request: HttpRequest, detail: str) -> HttpResponse:
-    return _answer(request, 413, detail=detail)
+def refused(request: HttpRequest, status: int, detail: str) -> HttpResponse:
+    """What is not read at all: too large (413), or in letters of another kind (415)."""
+    return _answer(request, status, detail=detail)
 
 
 def too_many(request: HttpRequest, detail: str, *, wait_s: int) -> HttpResponse:
