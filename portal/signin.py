@@ -37,6 +37,7 @@ from budgets.models import AuditEntry, User
 from budgets.selectors import roles_of, utc_now
 from budgets.services import audit, has_second_factor, use_code
 from budgets.services.company import REFUSED, tell_break_glass
+from budgets.texts import storable
 from portal.counting import count, counts
 
 log = structlog.stdlib.get_logger(__name__)
@@ -81,7 +82,7 @@ class Attempt:
     """Somebody who tries to sign in.
 
     Attributes:
-        username: As typed; need not exist.
+        username: As typed, of text that a database keeps; need not exist.
         network: Where from: an IPv4 address, or the first 64 bits of an IPv6 address.
     """
 
@@ -92,7 +93,8 @@ class Attempt:
     def of(cls, request: HttpRequest, username: str) -> Attempt:
         """Read from a request; only our own proxies are believed about its address."""
         asked: Any = request
-        return cls(username[:_LONGEST_NAME], network_of(str(LoginThrottle().get_ident(asked))))
+        name = storable(username[:_LONGEST_NAME])
+        return cls(name, network_of(str(LoginThrottle().get_ident(asked))))
 
     def wait_s(self) -> int:
         """Seconds until a password may be tried, 0 for now."""

@@ -14,6 +14,7 @@ from budgets import selectors
 from budgets.errors import Fault, Rejected
 from budgets.models import User
 from budgets.selectors.billing.job_costs import add_up_jobs, cost_of_job
+from budgets.texts import is_storable
 from clusters import selectors as seen
 from clusters import services as enforcement
 from clusters.models import WorkloadAction
@@ -253,10 +254,14 @@ def keys_of(values: list[str]) -> list[tuple[str, str]]:
     """``cluster/uid`` of each job.
 
     Raises:
-        Rejected: One has another form.
+        Rejected: One has another form, or text that no database keeps.
     """
     found = [tuple(value.split("/", 1)) for value in values]
-    wrong = [value for value, key in zip(values, found, strict=True) if len(key) != 2]
+    wrong = [
+        value
+        for value, key in zip(values, found, strict=True)
+        if len(key) != 2 or not is_storable(value)
+    ]
     if wrong:
         words = f"{wrong[0][:80]!r} is not a job. Choose jobs in the list of jobs."
         raise Rejected([Fault("jobs", "invalid", words)])

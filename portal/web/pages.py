@@ -26,6 +26,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import User
 from budgets.selectors import remembered_roles, roles_of
+from budgets.texts import is_storable
 from portal import fairness
 from portal.web import errors
 from portal.web.forms import DayField, PortalForm
@@ -39,10 +40,10 @@ log = structlog.stdlib.get_logger(__name__)
 def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
     """Make a function a page; it is given the request and who reads it.
 
-    What the reader may not see, a selector does not find: a 404 that tells nothing. What the
-    reader may see but not do is a 403 with the service's sentence. A rejection without a form to
-    show it in, such as a cursor that somebody typed, is a 400 with its sentences. Nothing of what
-    was typed stands in a report of an error.
+    What the reader may not see, a selector does not find: a 404 that tells nothing. An address
+    with text that no database keeps is none. What the reader may see but not do is a 403 with the
+    service's sentence. A rejection without a form to show it in, such as a cursor that somebody
+    typed, is a 400 with its sentences. Nothing of what was typed stands in a report of an error.
 
     Args:
         methods: Allowed HTTP methods; GET alone when none is named. HEAD goes with GET.
@@ -56,6 +57,8 @@ def page(*methods: str, only_admins: str = "") -> Callable[[View], View]:
         @sensitive_post_parameters()
         @functools.wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if not is_storable(kwargs):
+                raise Http404
             if request.method not in allowed:
                 return errors.method_not_allowed(request, allowed)
             is_read = request.method in ("GET", "HEAD")

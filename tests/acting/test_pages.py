@@ -248,3 +248,19 @@ def test_stuck_actions_stand_on_the_cluster(visitors: Visitors, east: Cluster) -
     WorkloadAction.objects.update(state="failed", message="The portal has no right.")
     text = visitors.text("admin", "/clusters/gpu-east/")
     assert "not carried out" in text and "The portal has no right." in text
+
+
+def test_a_job_of_a_name_that_no_database_keeps_is_none(visitors: Visitors, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr("clusters.selectors.workload_detail", lambda *given: asked.append(given))
+    monkeypatch.setattr("clusters.services.jobs_at_stake", lambda *_, **given: asked.append(given))
+    assert visitors["owner"].get("/jobs/hub/a%00b/").status_code == 404
+    refused = visitors["owner"].get(f"{ACT}?job=hub/a%00b")
+    assert refused.status_code == 400 and "is not a job" in refused.content.decode()
+    assert visitors["owner"].post(ACT, {"job": "hub/a\0b", "verb": "deactivate"}).status_code == 400
+    assert asked == []
+
+
+def test_a_nul_does_not_come_to_the_database(visitors: Visitors) -> None:
+    for address in ("/jobs/hub/a%00b/", f"{ACT}?job=hub/a%00b"):
+        assert visitors["owner"].get(address).status_code in (400, 404)

@@ -8,10 +8,10 @@ import pytest
 import time_machine
 from django.conf import settings
 from django.core.cache import cache
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from budgets.models import AuditEntry, User
-from portal.signin import REFUSED, SIGN_IN, LoginThrottle, network_of
+from portal.signin import REFUSED, SIGN_IN, Attempt, LoginThrottle, network_of
 from tests.builders import PASSWORD
 from tests.web.conftest import Visitors
 
@@ -165,3 +165,12 @@ def test_sign_ins_and_refusals_are_in_the_audit_log(visitors: Visitors):
 def test_strange_names_are_refused_like_others(visitors: Visitors, name: str):
     for door in DOORS:
         assert not attempt("wrong", name=name.encode("utf-8", "replace").decode(), door=door)
+
+
+def test_a_name_that_no_database_keeps_is_looked_for_in_none(visitors: Visitors):
+    """Once the address is shut out, it is asked who is known there."""
+    for number in range(LIMIT):
+        attempt("wrong", name=f"somebody-{number}")
+    given = {"username": "a\0b", "password": "wrong"}
+    assert Client(REMOTE_ADDR=HERE).post("/login/", given).status_code == 429
+    assert Attempt.of(RequestFactory().get("/"), "a\0b\ud800").username == "a\ufffdb\ufffd"
