@@ -73,6 +73,10 @@ class BillingPeriod(models.Model):
             models.CheckConstraint(
                 name="billing_period_not_empty", condition=Q(end__gt=F("start"))
             ),
+            # One name for each month: digits of other scripts are digits to Python, too.
+            models.CheckConstraint(
+                name="billing_period_named", condition=Q(name__regex="^[0-9]{4}-[0-9]{2}$")
+            ),
             models.CheckConstraint(
                 name="billing_period_closed_whole",
                 condition=Q(closed_at__isnull=True, close_number__isnull=True, head="")

@@ -53,6 +53,12 @@ APPROVED = "(SELECT MIN(id) FROM budgets_approval)"
             id="burst that nothing covers",
         ),
         pytest.param(
+            'INSERT INTO budgets_billingperiod (name, zone, start, "end", head, signature) '
+            "VALUES ('٢٠٢٦-١١', 'UTC', '2026-11-01 00:00:00Z', '2026-12-01 00:00:00Z', '', '')",
+            "billing_period_named",
+            id="a second name of a month",
+        ),
+        pytest.param(
             "UPDATE budgets_membership SET role = 'finance' WHERE workspace_id IS NOT NULL",
             "membership_scope_fits_role",
             id="finance of one workspace",

@@ -330,6 +330,19 @@ def test_an_adjustment_goes_through_two_people(books: Books, finance: Client):
     assert "−12.50 EUR" in text(client_of(books.fleet.owner), address)
 
 
+@pytest.mark.parametrize("month", ["٢٠٢٦-٠٣", "2026-0３", "२०२६-03"])
+def test_a_month_has_no_second_name_in_digits_of_another_script(
+    books: Books, finance: Client, month: str
+):
+    new = {"section": "new", "account": "acme", "month": month, "amount": "5", "reason": "x"}
+    assert finance.post("/billing/adjustments/", new).status_code == 404
+    body = {name: value for name, value in new.items() if name != "section"}
+    answer = finance.post("/api/v1/adjustments", body, content_type="application/json")
+    assert answer.status_code == 404
+    assert not BillingPeriod.objects.exclude(name__in=["2026-02", "2026-03", "2026-04"]).exists()
+    assert "2026-03" in text(finance, "/billing/")
+
+
 def test_terms_rates_and_series_are_recorded(books: Books, finance: Client):
     terms = {"section": "terms", "account": "globex", "zone": "Europe/Berlin", "currency": "usd"}
     assert finance.post("/billing/terms/", terms).status_code == 302

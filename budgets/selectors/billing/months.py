@@ -11,6 +11,8 @@ from budgets.models import Account, BillingPeriod, BillingTerms
 from budgets.units import UnitsError, month_period
 
 UTC_ZONE = "UTC"
+# In digits of ASCII alone: each month has one name.
+_MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
 
 def month_of(name: str, zone: str = UTC_ZONE) -> BillingPeriod:
@@ -22,7 +24,7 @@ def month_of(name: str, zone: str = UTC_ZONE) -> BillingPeriod:
     stored = BillingPeriod.objects.filter(name=name, zone=zone).first()
     if stored is not None:
         return stored
-    found = re.fullmatch(r"(\d{4})-(\d{2})", name)
+    found = _MONTH.fullmatch(name)
     try:
         if found is None:
             raise UnitsError(name)
