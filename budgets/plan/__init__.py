@@ -14,6 +14,7 @@ from budgets.plan.drafts import (
     Part,
     RevisionDraft,
     check_draft,
+    is_whole_gpus,
     name_of,
     part_of,
     short_form_lines,

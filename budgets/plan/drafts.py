@@ -185,7 +185,7 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
         words = f"{name} is archived and can no longer be promised. Choose another flavor."
         faults.append(Fault(f"{field}.flavor", "archived_flavor", words))
     amounts = {"committed": line.committed, "ceiling": line.ceiling, "lendable": line.lendable}
-    broken = {name: gpus for name, gpus in amounts.items() if not _is_whole(gpus)}
+    broken = {name: gpus for name, gpus in amounts.items() if not is_whole_gpus(gpus)}
     for name, gpus in broken.items():
         words = f"{gpus} is not a number of whole GPUs between 0 and {MOST_GPUS:,}."
         faults.append(Fault(f"{field}.{name}", "not_whole_gpus", words))
@@ -206,7 +206,8 @@ def _line_faults(line: Line, *, field: str, flavors: Mapping[str, FlavorTerms]) 
     return faults
 
 
-def _is_whole(gpus: object) -> bool:
+def is_whole_gpus(gpus: object) -> bool:
+    """Whether it is a number of GPUs that can be promised: whole, 0 to :data:`MOST_GPUS`."""
     return isinstance(gpus, int) and not isinstance(gpus, bool) and 0 <= gpus <= MOST_GPUS
 
 

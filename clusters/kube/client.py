@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from clusters.documents.keys import version_number
 from clusters.errors import AnswerTooLarge, Gone, NotFound, Refusal, ServerFault
 from clusters.kube.kubeconfig import Connection, connection_of
 from clusters.kube.resources import SELF_SUBJECT_ACCESS_REVIEW, Document, Resource
@@ -221,8 +222,8 @@ class KubeClient:
 
         A watch from there on tells nothing until as many writes have been made.
         """
-        newest = self.newest_version(resource, selection)
-        return newest.isdecimal() and version.isdecimal() and int(newest) < int(version)
+        newest = version_number(self.newest_version(resource, selection))
+        return 0 < newest < version_number(version)
 
     def newest_version(self, resource: Resource, selection: Selection) -> str:
         """The resourceVersion that the cluster has come to; empty where it tells none."""

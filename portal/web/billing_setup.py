@@ -28,6 +28,7 @@ from budgets.services import billing as actions
 from portal.bounds import REASON
 from portal.web.approvals import PROPOSED, Approving, DecisionForm
 from portal.web.forms import (
+    YEARS,
     ChoosingForm,
     CurrencyField,
     DayField,
@@ -219,6 +220,9 @@ def _point(cells: list[str]) -> tuple[datetime, str]:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ValueError(" is not of the form 2026-10-01T00:00:00Z,1.50.")
+    # Before it is brought to UTC, where the first and the last year may have no such time.
+    if moment.year not in YEARS:
+        raise ValueError(f" has the year {moment.year}. Give one from {YEARS[0]} to {YEARS[-1]}.")
     return moment.astimezone(UTC), cells[1]
 
 

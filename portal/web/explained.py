@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import messages
@@ -27,15 +27,31 @@ from portal.web.pages import page
 
 TEMPLATE = "explained/what_if.html"
 MOST_QUESTIONS = 50
+MOST: Final = 10**9
+"""No form takes a larger number, nor one that is as much below 0."""
 
 
-class GpuCountField(GpuField):
-    """Whole GPUs; how many are sensible is the service's business."""
+class CountField(GpuField):
+    """A whole number, negative too; how many are sensible is the service's business.
 
-    default_error_messages = {"required": "Type a number of GPUs."}
+    The address of an answer keeps it, and what it would cost is worked out from there.
+    """
+
+    default_error_messages = {
+        "required": "Type a number of GPUs.",
+        "min_value": f"Type a whole number from {-MOST:,} to {MOST:,}.",
+        "max_value": f"Type a whole number from {-MOST:,} to {MOST:,}.",
+    }
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(label="GPUs", initial=8, min_value=None, max_value=None, **kwargs)
+        super().__init__(**{"min_value": -MOST, "max_value": MOST, **kwargs})
+
+
+class GpuCountField(CountField):
+    """Whole GPUs that are added or taken away."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(label="GPUs", initial=8, **kwargs)
 
 
 class WhatIfForm(PortalForm):
@@ -108,18 +124,14 @@ class RackForm(WhatIfForm):
     }  # fmt: skip
 
     place = OfferedField(label="Where", is_typed_of_many=True)
-    nodes = GpuField(
+    nodes = CountField(
         label="Nodes",
         initial=4,
-        min_value=None,
-        max_value=None,
         error_messages={"required": "Type a number of nodes.", "invalid": "Type whole nodes."},
     )
-    gpus = GpuField(
+    gpus = CountField(
         label="GPUs of each node",
         required=False,
-        min_value=None,
-        max_value=None,
         help_text="Leave it empty for as many as nodes of the flavor have.",
     )
     receiver = OfferedField(

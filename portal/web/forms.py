@@ -264,11 +264,17 @@ def read_cells(text: str, read: Callable[[list[str]], Result]) -> list[Result]:
     Raises:
         forms.ValidationError: With the faults of all lines, the first 20.
     """
-    found, wrong = [], []
-    for number, cells in enumerate(csv.reader(text.splitlines()), start=1):
+    found, wrong, number = [], [], 0
+    rows = csv.reader(text.splitlines())
+    while True:
+        number += 1
         try:
-            if cells:
+            if cells := next(rows):
                 found.append(read([cell.strip() for cell in cells]))
+        except StopIteration:
+            break
+        except csv.Error:
+            wrong.append(f"Line {number} has a cell that is too long to be read. Shorten it.")
         except ValueError as error:
             wrong.append(f"Line {number}{error}")
     if wrong:

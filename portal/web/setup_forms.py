@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.conf import settings
 
 from budgets.models import Account, Flavor, GroupRule, Membership, Role, Workspace
+from budgets.plan import MOST_GPUS
 from portal.bounds import NAME, OVERSUBSCRIPTION, PERSON_NAME
 from portal.web.forms import (
     ChoosingForm,
@@ -23,6 +25,9 @@ from portal.web.forms import (
     TimeField,
     choice_of,
 )
+
+# Whole GPUs, of which the service says how many are too many.
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 
 
 def slug_field(more: str = "", *, longest: int = 40) -> forms.CharField:
@@ -182,8 +187,11 @@ class PoolShareForm(ChoosingForm):
     def clean_limits(self) -> dict[str, int]:
         limits: dict[str, int] = {}
         for flavor, text in self.cleaned_data["limits"].items():
-            if not (text.isascii() and text.isdigit()):
-                raise forms.ValidationError(f"{text!r} is not a number of whole GPUs.")
+            if not _WHOLE.fullmatch(text):
+                raise forms.ValidationError(
+                    f"{text[:40]!r} is not a number of whole GPUs from 0 to {MOST_GPUS:,}. Write a "
+                    "line such as h100=16."
+                )
             limits[flavor] = int(text)
         return limits
 

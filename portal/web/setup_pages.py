@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import messages
 from django.forms import BoundField
@@ -24,6 +25,7 @@ setup_page = page("GET", "POST", only_admins="Only a platform admin can set up t
 
 GUIDE = ("Account", "Envelope", "Workspace", "Owner", "First budget")
 """The way from a new customer to the first budget, a page each."""
+_KEY: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Row:
@@ -222,7 +224,7 @@ def _posted(request: HttpRequest, section: Section) -> HttpResponseBase | None:
     """The redirect after it is done; None when it was rejected."""
     removed = request.POST.get("remove")
     if removed is not None and section.remove is not None:
-        if not (removed.isascii() and removed.isdecimal()):
+        if not _KEY.fullmatch(removed):
             raise Http404
         with rejected_aside(request):
             section.remove(get_object_or_404(section.removable, pk=removed))

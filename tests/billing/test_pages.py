@@ -397,3 +397,28 @@ def test_pages_ask_the_database_so_often(books: Books, finance: Client, address:
         text(finance, address)
 
     assert len(queries) == want
+
+
+@pytest.mark.parametrize(
+    ("prices", "want"),
+    [
+        pytest.param(
+            "2026-10-01T00:00:00Z," + "1" * 140_000, "Line 1 has a cell that is", id="long"
+        ),
+        pytest.param(
+            'yesterday,1\n"' + "1" * 140_000 + '"\nnever,2',
+            "Line 3 is not of the form",
+            id="after it",
+        ),
+        pytest.param("0001-01-01T00:00:00+14:00,1", "has the year 1. Give one", id="no such time"),
+        pytest.param("9999-12-31T23:00:00-05:00,1", "has the year 9999. Give one", id="neither"),
+        pytest.param("1999-12-31T23:00:00Z,1", "from 2000 to 2199", id="early"),
+        pytest.param("2200-01-01T00:00:00Z,1", "from 2000 to 2199", id="late"),
+    ],
+)
+def test_points_that_cannot_be_read_are_said_by_their_line(finance: Client, prices: str, want: str):
+    given = {"section": "series", "flavor": "h100-spot", "prices": prices}
+    before = Proposal.objects.count()
+    answer = finance.post("/billing/terms/", given)
+    assert answer.status_code == 422 and want in answer.content.decode()
+    assert not SpotPrice.objects.exists() and Proposal.objects.count() == before

@@ -189,11 +189,15 @@ def test_platform_pool_shares_and_their_generations(fleet: SmallFleet):
     assert raised(before) == {"account:acme"}
     with pytest.raises(Rejected) as caught:
         services.set_pool_share(
-            fleet.admin, pool=pool, account=fleet.acme, limits={"nope": 1, "h100": -1}
+            fleet.admin,
+            pool=pool,
+            account=fleet.acme,
+            limits={"nope": 1, "h100": -1, "h100-spot": 10**4_000},
         )
     assert codes(caught.value) == {
         ("limits.nope", "unknown_flavor"),
         ("limits.h100", "not_whole_gpus"),
+        ("limits.h100-spot", "not_whole_gpus"),
     }
     services.remove_pool_share(fleet.admin, share=share)
     services.archive_pool(fleet.admin, pool=pool, reason="over")

@@ -431,3 +431,14 @@ def test_a_name_that_leads_elsewhere_by_now_is_not_followed(
     assert error.value.reason == "AddressRefused"
     assert "api.example.org (127.0.0.1) is" in error.value.message
     assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("told", "want"), [("9", True), ("11", False), ("", False), ("9" * 5_000, False), ("x", False)]
+)
+def test_how_far_a_cluster_is_goes_by_versions_that_can_be_compared(
+    monkeypatch: pytest.MonkeyPatch, told: str, want: bool
+):
+    monkeypatch.setattr(KubeClient, "newest_version", lambda *_: told)
+    client = KubeClient.__new__(KubeClient)
+    assert client.is_behind(r.JOB, kube_client.EVERYTHING, "10") is want

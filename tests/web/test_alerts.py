@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+import pytest
+
 from budgets.models import Alert, AlertRule, Delivery, Webhook
 from budgets.selectors.clock import utc_now
 from budgets.services import alerts
@@ -100,3 +102,15 @@ def test_the_delivery_log_says_why_and_offers_another_try(visitors: Visitors):
     visitors["finance"].post("/alerts/", {"section": "deliveries", "remove": row.pk})
     row.refresh_from_db()
     assert row.state == "waiting"
+
+
+@pytest.mark.parametrize("key", ["9" * 5_000, "9" * 4_000, "9" * 19, "٣", "-1", "", "1\n"])
+def test_a_key_that_no_row_has_is_not_there(visitors: Visitors, key: str):
+    for address, section, role in (
+        ("/alerts/", "rules", "owner"),
+        ("/alerts/", "webhooks", "admin"),
+        ("/alerts/", "deliveries", "admin"),
+        ("/setup/installation/", "labels", "admin"),
+    ):
+        answer = visitors[role].post(address, {"section": section, "remove": key})
+        assert answer.status_code == 404, section

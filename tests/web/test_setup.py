@@ -130,6 +130,16 @@ def test_pool_gets_gpus_and_an_account_that_draws(visitors: Visitors):
     assert not pool.shares.exists()
 
 
+@pytest.mark.parametrize("gpus", ["9" * 5_000, "9" * 4_000, "1000001", "-1", "1.5", "٣", ""])
+def test_a_share_of_more_than_anybody_has_is_refused(visitors: Visitors, gpus: str):
+    client = visitors["admin"]
+    post(client, "/setup/pools/", "new", slug="reserve", name="Reserve", account="")
+    answer = post(client, "/setup/pools/reserve/", "share", account="acme", limits=f"h100={gpus}")
+    said = answer.content.decode()
+    assert answer.status_code == 422 and "number of whole GPUs from 0 to 1,000,000" in said
+    assert not Pool.objects.get().shares.exists()
+
+
 def test_archive_asks_for_a_reason_and_is_refused_while_in_use(visitors: Visitors):
     client = visitors["admin"]
 

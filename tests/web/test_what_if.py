@@ -28,6 +28,9 @@ pytestmark = pytest.mark.usefixtures("at_one_moment")
 PAGE = "/what-if/"
 API = "/api/v1/what-if"
 RAISE = {"change": "raise", "workspace": "acme-vision", "flavor": "h100", "by": 8}
+ADD = {
+    "change": "add", "cluster": "gpu-east", "flavor": "h100", "by": 16, "receiver": "account:acme",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -414,3 +417,27 @@ def test_a_weight_that_is_none_or_is_in_force_is_refused(
     [fault] = found.json()["faults"]
     assert fault["field"] == "weight"
     assert want in fault["message"]
+
+
+@pytest.mark.parametrize("by", ["9" * 5_000, "9" * 4_299, "-" + "9" * 4_299, "1000000001"])
+@pytest.mark.parametrize("change", [RAISE, ADD])
+def test_an_address_of_more_gpus_than_there_can_be_has_its_verdict_alone(
+    visitors: Visitors, clusters, change: dict[str, Any], by: str
+):
+    active_card(visitors.fleet)
+    typed = {**change, "by": by}
+    assert visitors["admin"].post(PAGE, typed).status_code == 422
+    asked = visitors["admin"].post(PAGE, change)["Location"].rpartition("q=")[2]
+    answered(clusters)
+    told = visitors.text("admin", PAGE, data={**typed, "q": asked})
+    assert "What each cluster answered" in told
+    assert "Nothing is charged" not in told and "committed GPUs of this budget" not in told
+
+
+def test_an_address_of_the_largest_numbers_is_shown(visitors: Visitors, clusters):
+    active_card(visitors.fleet)
+    for by in (10**9, -(10**9)):
+        asked = visitors["admin"].post(PAGE, RAISE)["Location"].rpartition("q=")[2]
+        answered(clusters)
+        for change in (RAISE, ADD):
+            visitors.text("admin", PAGE, data={**change, "by": by, "q": asked})

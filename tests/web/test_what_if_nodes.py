@@ -399,3 +399,24 @@ def test_what_is_barred_of_others_is_not_told_by_name():
     assert joined([found, found]).barred_count == 1
     lines = "\n".join(answer_lines(found))
     assert "globex" not in lines and "secret" not in lines and "near" not in lines
+
+
+@pytest.mark.parametrize("typed", [{"nodes": "9" * 2_200}, {"gpus": "9" * 2_200}])
+def test_an_address_of_a_rack_that_nobody_builds_has_its_verdict_alone(
+    visitors: Visitors, east: Cluster, typed: dict[str, str]
+):
+    active_card(visitors.fleet)
+    racked("b0/r0")
+    rack = {
+        "change": "rack", "place": WHERE, "nodes": "2", "gpus": "8", "receiver": "account:acme",
+    }  # fmt: skip
+    asked = visitors["admin"].post(PAGE, rack)["Location"].rpartition("q=")[2]
+    answered(east)
+    assert "Nothing is charged" in visitors.text("admin", PAGE, data={**rack, "q": asked})
+    told = visitors.text("admin", PAGE, data={**rack, **typed, "q": asked})
+    assert "Nothing is charged" not in told
+    refused = visitors["admin"].post(PAGE, rack | typed)
+    assert refused.status_code == 422
+    assert "from -1,000,000,000 to 1,000,000,000" in refused.content.decode()
+    most = {"nodes": 10**9, "gpus": 10**9}
+    assert "Nothing is charged" in visitors.text("admin", PAGE, data={**rack, **most, "q": asked})

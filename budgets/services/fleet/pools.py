@@ -28,7 +28,13 @@ from budgets.models import (
     User,
 )
 from budgets.models.base import dns_label
-from budgets.plan import DatedGpus, check_fleet, check_pool_envelope
+from budgets.plan import (
+    MOST_GPUS,
+    DatedGpus,
+    check_fleet,
+    check_pool_envelope,
+    is_whole_gpus,
+)
 from budgets.selectors import fleet_timeline, told_to
 from budgets.selectors.budget.future import pool_splits
 from budgets.selectors.clock import utc_now
@@ -221,8 +227,8 @@ def set_pool_share(
         if flavor not in known:
             words = f"There is no flavor {flavor!r}."
             faults.append(Fault(f"limits.{flavor}", "unknown_flavor", words))
-        elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0:
-            words = f"{gpus!r} is not a number of GPUs."
+        elif not is_whole_gpus(gpus):
+            words = f"The limit of {flavor} is not a number of whole GPUs from 0 to {MOST_GPUS:,}."
             faults.append(Fault(f"limits.{flavor}", "not_whole_gpus", words))
     lock_pool(pool.pk)
     share = PoolShare.objects.select_for_update().filter(account=account).first()
