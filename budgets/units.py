@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import NewType
+from typing import Final, NewType
 from zoneinfo import ZoneInfo
 
 AccountName = NewType("AccountName", str)
@@ -29,6 +29,9 @@ HOUR = timedelta(hours=1)
 MOST_COUNTED_GPUS = 2**31 - 1
 """What a column of devices holds; nobody has more, and whoever asks for more waits for ever."""
 FIXED_MONTH_H = 730
+YEARS: Final = range(2000, 2200)
+"""Of which there can be books; earlier and later ones only come by mistake."""
+BOOKS_BEGIN: Final = datetime(YEARS[0], 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 
@@ -87,6 +90,13 @@ def from_seconds(seconds: int) -> datetime:
 def time_text(moment: datetime) -> str:
     """Return ISO 8601 in UTC with ``Z``; the moment has to be aware."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def year_fault(moment: date) -> str:
+    """Return what is wrong with the year of a day or a moment, empty for one of :data:`YEARS`."""
+    if moment.year in YEARS:
+        return ""
+    return f"The year {moment.year:04} is out of range. Give one from {YEARS[0]} to {YEARS[-1]}."
 
 
 def utc_hour(moment: datetime) -> datetime:

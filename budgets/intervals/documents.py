@@ -21,7 +21,7 @@ from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
 from budgets.intervals.model import Assignment, Condition, PodSet, WorkloadFacts
-from budgets.units import MOST_COUNTED_GPUS, FlavorName
+from budgets.units import MOST_COUNTED_GPUS, YEARS, FlavorName
 
 GPU_RESOURCES = frozenset({"nvidia.com/gpu"})
 ORIGIN_LABEL = "kueue.x-k8s.io/multikueue-origin"
@@ -32,7 +32,6 @@ COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
 _NOTHING = Raw(b"null")
 # Whoever holds something since the year 1 has 17 million hours to be metered.
-_FIRST_YEAR, _LAST_YEAR = 2000, 2199
 _QUANTITY = re.compile(r"(\d+)(?:(Ki|[kMGTPE]i?)|[eE]\+?(\d{1,2}))?", re.ASCII)
 _MULTIPLES: Mapping[str, int] = {
     "": 1,
@@ -400,6 +399,6 @@ def _moment(text: str) -> datetime:
         raise ValueError("is not an RFC 3339 time") from error
     if moment.tzinfo is None:
         raise ValueError("has no time zone")
-    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+    if moment.year not in YEARS:
         raise ValueError("lies in no year that anything is metered in")
     return moment.astimezone(UTC).replace(microsecond=0)

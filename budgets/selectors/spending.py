@@ -38,7 +38,7 @@ from budgets.spending import (
     spent_of,
     window_at,
 )
-from budgets.units import HOUR, HOUR_S, AccountName, Period, WorkspaceName, utc_hour
+from budgets.units import BOOKS_BEGIN, HOUR, HOUR_S, AccountName, Period, WorkspaceName, utc_hour
 
 SECOND = timedelta(seconds=1)
 
@@ -219,10 +219,10 @@ class _Ledger:
     def of(self, rule: SpendRule, window: Period) -> tuple[Spent, Spent]:
         """What the rule's workspace spent in a window so far, and what it spends in an hour."""
         space = rule.budget.workspace
-        end = min(self._now, window.end)
-        if end <= window.start:
+        start, end = max(window.start, BOOKS_BEGIN), min(self._now, window.end)
+        if end <= start:
             return Spent(), Spent()
-        passed = Period(window.start, end)
+        passed = Period(start, end)
         key = (space.pk, passed)
         if key not in self._spent:
             facts = [row for row in self._facts(passed) if row.workspace == space.namespace]
@@ -244,7 +244,7 @@ class _Ledger:
         starts = [windows[row.pk].start for row in rules if row.unit == SpendRule.Unit.MONEY] or [
             self._now
         ]
-        first = min(utc_hour(min(starts)), utc_hour(self._now))
+        first = min(utc_hour(max(min(starts), BOOKS_BEGIN)), utc_hour(self._now))
         accounts = {space.account_id for space in self._spaces}
         return price_book(Period(first, self._now + SECOND), accounts=accounts)
 

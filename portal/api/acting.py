@@ -13,7 +13,7 @@ from clusters import services as enforcement
 from clusters.models import MaintenanceWindow, WorkloadAction
 from clusters.selectors.maintenance import FloorAtStake, WindowPreview
 from portal.api.clusters import cluster_field
-from portal.api.shapes import ReasonInput, RecordSerializer, Strict, flavor_field
+from portal.api.shapes import InstantField, ReasonInput, RecordSerializer, Strict, flavor_field
 from portal.api.views import ASKED, MADE, Noun, View, admin, answers, deed, finds, shows
 
 _VERBS = [
@@ -70,8 +70,8 @@ class MaintenancePlaceInput(Strict):
 
     cluster = cluster_field(allow_null=True, default=None)
     flavor = flavor_field(max_length=40, allow_null=True, default=None)
-    starts_at = serializers.DateTimeField(allow_null=True, default=None)
-    ends_at = serializers.DateTimeField()
+    starts_at = InstantField(allow_null=True, default=None)
+    ends_at = InstantField()
 
 
 class MaintenanceInput(MaintenancePlaceInput):

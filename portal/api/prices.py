@@ -18,7 +18,14 @@ from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from portal.api.paging import CREATED
 from portal.api.proposals import ProposalSerializer
-from portal.api.shapes import InstantField, ReasonInput, RowSerializer, Strict, account_field
+from portal.api.shapes import (
+    DayField,
+    InstantField,
+    ReasonInput,
+    RowSerializer,
+    Strict,
+    account_field,
+)
 from portal.api.views import ASKED, MADE, Noun, View, answers, deed, finds, lists, shows
 
 PRICE: Any = {"max_digits": 18, "decimal_places": 8}
@@ -142,7 +149,7 @@ class ExchangeRateInput(Strict):
 
     base = serializers.CharField(max_length=3)
     quote = serializers.CharField(max_length=3)
-    day = serializers.DateField()
+    day = DayField()
     rate = serializers.CharField(max_length=30)
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 

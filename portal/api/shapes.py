@@ -19,7 +19,8 @@ from budgets import selectors
 from budgets.errors import Fault
 from budgets.models import Account, Flavor, User, Workspace
 from budgets.plan import MOST_GPUS
-from portal.bounds import REASON
+from budgets.units import YEARS
+from portal.bounds import REASON, check_year
 
 MOST_ROWS = 100
 RecordT = TypeVar("RecordT")
@@ -53,7 +54,9 @@ class InstantField(serializers.DateTimeField):
     default_error_messages = {
         "naive": "The time has no time zone. Write it like 2026-03-01T00:00:00Z.",
         "fraction": "Give whole seconds, without a fraction.",
+        "overflow": f"That is no time of UTC. Give a year from {YEARS[0]} to {YEARS[-1]}.",
     }
+    default_validators = [check_year]
 
     def enforce_timezone(self, value: datetime) -> datetime:
         if value.tzinfo is None:
@@ -61,6 +64,12 @@ class InstantField(serializers.DateTimeField):
         if value.microsecond:
             self.fail("fraction")
         return super().enforce_timezone(value)
+
+
+class DayField(serializers.DateField):
+    """A day, ISO 8601."""
+
+    default_validators = [check_year]
 
 
 class GpusField(serializers.IntegerField):

@@ -23,6 +23,7 @@ from budgets.selectors.billing.periods import Check
 from budgets.selectors.billing.reconciliation import Reconciliation
 from budgets.services import billing as actions
 from budgets.services.billing import DrawSummary
+from budgets.units import year_fault
 from clusters.selectors import cluster_names
 from portal.api.paging import CREATED
 from portal.api.proposals import ProposalDecision, ProposalSerializer
@@ -303,6 +304,8 @@ class ReconciliationView(View):
         except ValueError:
             message = f"{given['day'][:20]!r} is not a day; write it like 2026-10-31."
             raise Rejected([Fault("day", "invalid", message)]) from None
+        if day is not None and (words := year_fault(day)):
+            raise Rejected([Fault("day", "year", words)])
         return read.reconciliation(user, cluster=given.get("cluster", ""), day=day)
 
 

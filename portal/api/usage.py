@@ -18,6 +18,7 @@ from budgets.metering import FloorAdvice
 from budgets.models import User
 from budgets.selectors.billing.job_costs import job_costs, job_groups
 from budgets.selectors.usage.labels import kept_labels
+from budgets.units import year_fault
 from portal.api.paging import BY_NUMBER, Slice
 from portal.api.shapes import RecordSerializer, beside
 from portal.api.views import View, answers
@@ -173,15 +174,19 @@ class FilterReader:
         text = self.given.get(name)
         if not text:
             return preset
+        fault = "invalid"
+        message = f"{text[:80]!r} is not a time with a time zone, such as 2026-03-01T00:00:00Z."
         try:
             # A bare plus in a query string arrives as a space.
             value = parse_datetime(text.replace(" ", "+"))
             if value is not None and value.tzinfo is not None:
-                return value.astimezone(UTC).replace(microsecond=0)
+                moment = value.astimezone(UTC).replace(microsecond=0)
+                if not (words := year_fault(moment)):
+                    return moment
+                fault, message = "year", words
         except (ValueError, OverflowError):
-            pass  # the fault below says it
-        message = f"{text[:80]!r} is not a time with a time zone, such as 2026-03-01T00:00:00Z."
-        self.faults.append(Fault(name, "invalid", message))
+            pass  # the message says it
+        self.faults.append(Fault(name, fault, message))
         return preset
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:

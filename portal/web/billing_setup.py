@@ -25,10 +25,10 @@ from budgets.models.billing import INVOICE_DETAILS
 from budgets.selectors import billing as read
 from budgets.selectors.approvals import installation
 from budgets.services import billing as actions
+from budgets.units import year_fault
 from portal.bounds import REASON
 from portal.web.approvals import PROPOSED, Approving, DecisionForm
 from portal.web.forms import (
-    YEARS,
     ChoosingForm,
     CurrencyField,
     DayField,
@@ -221,8 +221,8 @@ def _point(cells: list[str]) -> tuple[datetime, str]:
     if moment is None or moment.tzinfo is None:
         raise ValueError(" is not of the form 2026-10-01T00:00:00Z,1.50.")
     # Before it is brought to UTC, where the first and the last year may have no such time.
-    if moment.year not in YEARS:
-        raise ValueError(f" has the year {moment.year}. Give one from {YEARS[0]} to {YEARS[-1]}.")
+    if words := year_fault(moment):
+        raise ValueError(f": {words}")
     return moment.astimezone(UTC), cells[1]
 
 

@@ -20,7 +20,7 @@ from budgets.errors import Fault, Rejected, StaleVersion
 from budgets.models import Account, Flavor, User, Workspace
 from budgets.plan import MOST_GPUS
 from budgets.texts import UnreadableText, read_yaml
-from portal.bounds import REASON
+from portal.bounds import REASON, check_year
 
 Result = TypeVar("Result")
 
@@ -187,16 +187,6 @@ class GpuField(forms.IntegerField):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"min_value": 0, "max_value": MOST_GPUS, **kwargs})
-
-
-YEARS: Final = range(2000, 2200)
-"""Of which there can be books; earlier and later ones only come by mistake."""
-
-
-def check_year(moment: date) -> None:
-    """Refuse a year out of :data:`YEARS`; for a date or time field."""
-    if moment.year not in YEARS:
-        raise forms.ValidationError(f"Give a year from {YEARS[0]} to {YEARS[-1]}.", code="year")
 
 
 class DayField(forms.DateField):

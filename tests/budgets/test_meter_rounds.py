@@ -27,7 +27,7 @@ from budgets.models import (
 )
 from budgets.services.usage import hour_facts
 from budgets.services.usage.batches import uncollected
-from budgets.units import Period
+from budgets.units import BOOKS_BEGIN, Period
 from tests.budgets.test_concurrency import at_once
 from tests.budgets.test_ledger_services import complete, held, store
 from tests.builders import SmallFleet, hours, line, small_fleet
@@ -287,3 +287,14 @@ def test_the_collector_is_put_back_as_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_nothing_is_metered_before_there_are_books(fleet: SmallFleet):
+    MeterState.objects.create(
+        cluster="gpu-east",
+        dirty_from=BOOKS_BEGIN - timedelta(days=9),
+        complete_until=BOOKS_BEGIN + timedelta(hours=2),
+    )
+    summary = services.meter_usage(BOOKS_BEGIN + timedelta(hours=2))
+    assert (summary.start, summary.end) == (BOOKS_BEGIN, BOOKS_BEGIN + timedelta(hours=2))
+    assert MeterState.objects.get().dirty_from is None

@@ -301,6 +301,28 @@ def test_only_finance_dates_back_and_says_why(fleet: SmallFleet):
     assert MeterState.objects.get().dirty_from == past
 
 
+def test_a_budget_begins_at_most_a_year_before_anything_of_its_workspace(fleet: SmallFleet):
+    made = fleet.vision.created_at.replace(microsecond=0)
+
+    def propose(back: timedelta) -> None:
+        draft = RevisionDraft(lines=(line("h100", 8),), valid_from=made - back, reason="by mail")
+        version = Budget.objects.get(workspace=fleet.vision).version
+        agreed(
+            services.propose_dating_back(
+                fleet.finance, workspace=fleet.vision, draft=draft, expected_version=version
+            )
+        )
+
+    with pytest.raises(Rejected, match="more than a year before anything of Vision") as caught:
+        propose(timedelta(days=367))
+    assert fault_set(caught.value) == {("valid_from", "too_early")}
+    propose(timedelta(days=365))
+    IntervalFactory(workspace=fleet.vision, start=made - timedelta(days=2 * 365))
+    propose(timedelta(days=3 * 365))
+    with pytest.raises(Rejected):
+        propose(timedelta(days=4 * 365))
+
+
 def test_restore_writes_a_new_revision_with_the_old_lines(fleet: SmallFleet):
     first = fleet.revise(fleet.vision, line("h100", 8, 24, 4), preference=("h100",))
     fleet.revise(fleet.vision, line("h100", 16))

@@ -111,6 +111,8 @@ def test_everything_wrong_with_a_file_is_told_at_once():
         TRAIN.replace("2026-03-01T03", "2027-03-01T03"),
         TRAIN.replace("gpu-east", ""),
         TRAIN + ",extra",
+        TRAIN.replace("2026-03-01T01", "1999-03-01T01"),
+        TRAIN.replace("2026-03-01T01:00:00Z", "0001-01-01T00:00:00+14:00"),
     ) == [
         ("line 2, gpus", "gpus is 'eight'; a whole number from 1 to 100000 is wanted"),
         ("line 3, start", "start is '2026-03-01T01:00:00'; write it like 2026-03-01T08:00:00Z"),
@@ -118,6 +120,14 @@ def test_everything_wrong_with_a_file_is_told_at_once():
         ("line 5, end", "end lies ahead; only what has ended can be filled in"),
         ("line 6, cluster", "cluster is empty"),
         ("line 7", "the line has more cells than the heading"),
+        (
+            "line 8, start",
+            "start cannot be: The year 1999 is out of range. Give one from 2000 to 2199.",
+        ),
+        (
+            "line 9, start",
+            "start is '0001-01-01T00:00:00+14:00'; write it like 2026-03-01T08:00:00Z",
+        ),
     ]
 
 

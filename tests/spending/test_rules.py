@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 from django.db import IntegrityError, transaction
 
-from budgets import services
+from budgets import metering, services
 from budgets.errors import NotAllowed, Rejected
 from budgets.models import (
     Alert,
@@ -33,6 +34,7 @@ from budgets.services.spending import (
     settle_workspace,
 )
 from budgets.spending import NO_EFFECT
+from budgets.units import BOOKS_BEGIN
 from tests.builders import SmallFleet, hours, line
 from tests.spending.conftest import at, ruled, running
 
@@ -329,6 +331,30 @@ def test_a_grant_has_its_own_time(fleet):
     assert queue(fleet).stop_policy is StopPolicy.NONE
     with pytest.raises(IntegrityError), transaction.atomic():
         SpendRule.objects.filter(pk=rule.pk).update(window="day")
+
+
+def test_a_grant_begins_at_most_a_year_before_anything_of_its_workspace(fleet):
+    made = fleet.vision.created_at.replace(microsecond=0)
+    with pytest.raises(Rejected, match="more than a year before anything of Vision") as found:
+        ruled(fleet, 40, window="grant", grant_start=made - timedelta(days=400))
+    assert codes(found) == {"too_early"}
+    ruled(fleet, 40, window="grant", grant_start=made - timedelta(days=300))
+
+
+def test_no_grant_is_metered_before_there_are_books(fleet, monkeypatch):
+    rule = ruled(fleet, 40, window="grant", grant_start=hours(0))
+    SpendRule.objects.filter(pk=rule.pk).update(grant_start=BOOKS_BEGIN - timedelta(days=9000))
+    rule = active_rules().get(pk=rule.pk)
+    meter = metering.meter
+
+    def metered(intervals, revisions, pools, span):
+        assert span.start >= BOOKS_BEGIN
+        return meter(intervals, revisions, pools, span)
+
+    monkeypatch.setattr(metering, "meter", metered)
+    assert cap_states([rule], BOOKS_BEGIN + timedelta(hours=3))[0].spent == 0
+    rule.grant_end = BOOKS_BEGIN - timedelta(days=8000)
+    assert cap_states([rule], BOOKS_BEGIN + timedelta(hours=3))[0].spent == 0
 
 
 def test_money_needs_prices(unpriced):

@@ -8,7 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from budgets.models import Account, BillingPeriod, BillingTerms
-from budgets.units import UnitsError, month_period
+from budgets.units import YEARS, UnitsError, month_period
 
 UTC_ZONE = "UTC"
 # In digits of ASCII alone: each month has one name.
@@ -26,7 +26,7 @@ def month_of(name: str, zone: str = UTC_ZONE) -> BillingPeriod:
         return stored
     found = _MONTH.fullmatch(name)
     try:
-        if found is None:
+        if found is None or int(found[1]) not in YEARS:
             raise UnitsError(name)
         window = month_period(int(found[1]), int(found[2]), zone=ZoneInfo(zone))
     except (UnitsError, ValueError, OverflowError, OSError, ZoneInfoNotFoundError) as error:

@@ -29,6 +29,7 @@ from budgets.plan import (
     rooms,
 )
 from budgets.records import record_of
+from budgets.selectors.budget.beginning import beginning_faults
 from budgets.selectors.budget.future import parts_of, promises_at, split_for
 from budgets.selectors.budget.promises import promises_in_force, with_held
 from budgets.selectors.budget.timeline import flavor_terms, fleet_timeline, free_rooms
@@ -171,6 +172,7 @@ def judge_draft(
     own = [
         *check_draft(draft, flavors=terms, now=now),
         *(_start_faults(draft, now=now, is_dated_back=is_dated_back) if roles is not None else ()),
+        *(_past_faults(workspace, draft.valid_from) if is_dated_back else ()),
         *_archived_faults(workspace),
     ]
     sound, start = _sound(draft, own, now)
@@ -227,6 +229,12 @@ def _start_faults(draft: RevisionDraft, *, now: datetime, is_dated_back: bool) -
         "and another one approves it."
     )
     return [Fault("valid_from", "valid_from_past", words)]
+
+
+def _past_faults(workspace: Workspace, start: datetime | None) -> list[Fault]:
+    if start is None or start.tzinfo is None:
+        return []
+    return beginning_faults("valid_from", start, workspace)
 
 
 def _sound(

@@ -15,6 +15,7 @@ from django.db import transaction
 from budgets.errors import Fault, NotAllowed, Rejected
 from budgets.models import AlertRule, BreakGlass, Budget, SpendRule, User, Workspace
 from budgets.selectors.billing import portal_currency
+from budgets.selectors.budget.beginning import beginning_faults
 from budgets.selectors.spending import may_add, may_change
 from budgets.services.audit import state_of
 from budgets.services.budget.in_force import generations_follow
@@ -179,6 +180,8 @@ def _budget_faults(rule: SpendRule, workspace: Workspace) -> list[Fault]:
     alike = ("unit", "amount", "window", "counts", "action", "grant_start")
     if same.filter(**{name: getattr(rule, name) for name in alike}).exists():
         found.append(Fault("amount", "exists", "This cap already exists."))
+    if rule.grant_start is not None:
+        found += beginning_faults("grant_start", rule.grant_start, workspace)
     return found
 
 

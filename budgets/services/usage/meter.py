@@ -16,7 +16,7 @@ from budgets.selectors.clock import utc_now
 from budgets.services.usage.batches import uncollected
 from budgets.services.usage.hour_facts import FactSource, MeterError, write_facts
 from budgets.services.usage.reconciliation import check_capacity
-from budgets.units import Period
+from budgets.units import BOOKS_BEGIN, Period
 
 STEP = timedelta(hours=24)
 MIDNIGHT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -118,7 +118,10 @@ def _is_behind(states: Sequence[MeterState], end: datetime) -> bool:
 
 
 def _first_hour(states: Sequence[MeterState]) -> datetime | None:
-    """The hour in which to begin; of a first run that of the first promise or use."""
+    """The hour in which to begin; of a first run that of the first promise or use.
+
+    Never before there can be books, whatever a row says.
+    """
     marks = [row.dirty_from for row in states if row.dirty_from is not None]
     metered = [row.metered_until for row in states if row.metered_until is not None]
     if metered:
@@ -132,4 +135,6 @@ def _first_hour(states: Sequence[MeterState]) -> datetime | None:
             )["first"],
         )
         marks += [first for first in firsts if first is not None]
-    return min(marks).replace(minute=0, second=0, microsecond=0) if marks else None
+    if not marks:
+        return None
+    return max(min(marks), BOOKS_BEGIN).replace(minute=0, second=0, microsecond=0)

@@ -12,6 +12,7 @@ from typing import Final
 from django.utils.dateparse import parse_datetime
 
 from budgets.errors import Fault, Rejected
+from budgets.units import year_fault
 
 REQUIRED: Final = ("cluster", "namespace", "workload", "flavor", "gpus", "start", "end")
 OPTIONAL: Final = ("uid", "cluster_queue", "job")
@@ -114,6 +115,8 @@ def _run(
         if cells[name] and at is None:
             words = f"is {cells[name]!r}; write it like 2026-03-01T08:00:00Z"
             faults.append(_fault(line, name, words))
+        elif at is not None and (words := year_fault(at)):
+            faults.append(_fault(line, name, f"cannot be: {words}"))
     start, end = times["start"], times["end"]
     if start is not None and end is not None:
         if end <= start:
@@ -147,11 +150,11 @@ def _instant(text: str) -> datetime | None:
     """Whole seconds in UTC; None for what is no time or has no zone."""
     try:
         found = parse_datetime(text)
-    except ValueError:
+        if found is None or found.tzinfo is None:
+            return None
+        return found.astimezone(UTC).replace(microsecond=0)
+    except (ValueError, OverflowError):
         return None
-    if found is None or found.tzinfo is None:
-        return None
-    return found.astimezone(UTC).replace(microsecond=0)
 
 
 def _fault(line: int, column: str, words: str) -> Fault:
