@@ -7,7 +7,8 @@ refuse, is kept with U+FFFD in their stead.
 JSON of others is read while the garbage collector waits: brackets within brackets lead the parser
 to the end of the interpreter's stack, and whatever is cleaned up there, of whomever, fails.
 
-Source: PostgreSQL manual, 8.14 (JSON types); YAML 1.1, read as Kubernetes reads it.
+Source: PostgreSQL manual, 8.14 (JSON types); YAML 1.1, read as Kubernetes reads it
+(sigs.k8s.io/yaml, a fork of go-yaml 2.4: its README on numbers of base 60, resolve.go on integers).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import yaml
 MOST_VALUES: Final = 20_000
 """In one YAML document, with every alias written out."""
 MOST_DEPTH: Final = 100
+MOST_BITS: Final = 64
+"""Of an integer in YAML; Kubernetes has none that is longer."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # In JSON they stand escaped or not at all.
 _HINT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
@@ -95,20 +98,26 @@ def read_yaml(text: str) -> Any:
         raise UnreadableText(f"This is not YAML{where}.", line=line) from None
     except RecursionError:
         raise UnreadableText("The YAML is nested too deeply.") from None
-    except ValueError as error:
-        if isinstance(error, UnreadableText):
-            raise
-        # A number or a date of a form that no value has.
+    except UnreadableText:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+        # A value that is not what its tag says, such as !!int '' or !!bool maybe.
         raise UnreadableText("The YAML has a value that cannot be read.") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Kubernetes knows no dates in YAML: they are texts."""
+    """Kubernetes knows neither dates in YAML nor numbers of base 60: ``1:30`` is a text."""
 
     yaml_implicit_resolvers = {
         first: [(tag, form) for tag, form in forms if not tag.endswith(":timestamp")]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        """The tag of what has none: nothing but a text has a colon."""
+        if kind is yaml.ScalarNode and implicit[0] and ":" in value:
+            return self.DEFAULT_SCALAR_TAG
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # its stubs
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Merge what ``<<`` names, counted before it is copied: each level can multiply it."""
@@ -123,6 +132,20 @@ class _Loader(yaml.SafeLoader):
                 if merged > MOST_VALUES:
                     raise UnreadableText(f"The YAML has more than {MOST_VALUES:,} values.")
         super().flatten_mapping(node)
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    """What ``!!int`` or ``!!float`` says, said outright or not."""
+    if ":" in str(loader.construct_scalar(node)):
+        raise UnreadableText("The YAML has a number of base 60. Write it with base 10.")
+    value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise UnreadableText(f"The YAML has an integer of more than {MOST_BITS} bits.")
+    return value
+
+
+for _tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+    _Loader.add_constructor(_tag, _number)
 
 
 class _Budget:

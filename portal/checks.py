@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
@@ -22,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http.request import validate_host
 from kombu.transport import TRANSPORT_ALIASES
 
+from budgets.addresses import parts_of
 from budgets.sealing import usable_keys
 from budgets.services.alerts.syslog import Syslog
 from budgets.services.billing import seals
@@ -144,17 +144,17 @@ def _malformed() -> Iterator[SettingFault]:
     if not _RATE.fullmatch(settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]["login"]):
         name = "PORTAL_LOGIN_RATE"
         yield SettingFault(name, f"{shown(name)} is not a rate.", "Write it as 10/min.")
-    public = urlsplit(settings.PORTAL_PUBLIC_URL)
+    public = parts_of(settings.PORTAL_PUBLIC_URL)
     if public.scheme not in ("http", "https") or not public.hostname:
         name = "PORTAL_PUBLIC_URL"
         advice = "Write the address that people open, such as https://gpu.example.com."
         yield SettingFault(name, f"{shown(name)} is not the address of a web server.", advice)
-    own = urlsplit(settings.PORTAL_OWN_CLUSTER_ADDRESS)
+    own = parts_of(settings.PORTAL_OWN_CLUSTER_ADDRESS)
     if settings.PORTAL_OWN_CLUSTER_ADDRESS and (own.scheme != "https" or not own.hostname):
         name = "PORTAL_OWN_CLUSTER_ADDRESS"
         says = f"{shown(name)} is not the address of an API server."
         yield SettingFault(name, says, "Write https://HOST:PORT, or leave it out.")
-    if urlsplit(settings.CELERY_BROKER_URL).scheme.partition("+")[0] not in TRANSPORT_ALIASES:
+    if parts_of(settings.CELERY_BROKER_URL).scheme.partition("+")[0] not in TRANSPORT_ALIASES:
         advice = "Write redis://USER:PASSWORD@HOST:6379/0, or rediss:// for TLS."
         yield SettingFault(
             "CELERY_BROKER_URL", "CELERY_BROKER_URL is not the address of a broker.", advice
@@ -197,7 +197,7 @@ def _doubtful() -> Iterator[SettingFault]:
         close = get_close_matches(name, known, n=1, cutoff=0.88)
         if close and close[0] not in os.environ:
             yield SettingFault(name, f"{name} is not a setting.", f"{close[0]} is one; correct it.")
-    host = urlsplit(settings.PORTAL_PUBLIC_URL).hostname or ""
+    host = parts_of(settings.PORTAL_PUBLIC_URL).hostname or ""
     if host and not validate_host(host, settings.ALLOWED_HOSTS):
         says = f"PORTAL_PUBLIC_URL names {host}, but the portal does not answer to that name."
         yield SettingFault("PORTAL_ALLOWED_HOSTS", says, f"Add {host} to PORTAL_ALLOWED_HOSTS.")

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
+from budgets.addresses import parts_of
 from portal.environment import Environment, SettingFault
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -44,12 +45,12 @@ class Provider:
     @property
     def origin(self) -> str:
         """Where pages of the provider stand."""
-        parts = urlsplit(self.issuer)
+        parts = parts_of(self.issuer)
         return f"{parts.scheme}://{parts.netloc}"
 
     def is_fit(self, address: object) -> bool:
         """Whether an address that the provider names is asked: nothing goes over the wire open."""
-        parts = urlsplit(str(address))
+        parts = parts_of(str(address))
         return parts.scheme == "https" or _is_here(parts)
 
 
@@ -98,7 +99,7 @@ def _read(env: Environment, name: str, faults: list[SettingFault]) -> Provider:
         advice = "Write lower-case letters, digits and dashes, 40 at most."
         faults.append(SettingFault("PORTAL_SIGNIN", words, advice))
         before = "PORTAL_OIDC_"
-    issuer = urlsplit(value("ISSUER"))
+    issuer = parts_of(value("ISSUER"))
     if not (issuer.scheme == "https" and issuer.hostname) and not _is_here(issuer):
         says = f"is {value('ISSUER')[:200]!r}" if value("ISSUER") else "is not set"
         fault("ISSUER", says, "Write the issuer exactly as it names itself: https://….")

@@ -119,13 +119,14 @@ class Reader:
             words = f'{_shown(value)} is not an amount; write it like "2.50"'
             self.fault(key, "not_an_amount", words)
             return Decimal(0)
-        exponent = found.normalize().as_tuple().exponent
-        if isinstance(exponent, int) and exponent < -_PRICE_DIGITS:
-            self.fault(key, "too_precise", f"{value} has more than {_PRICE_DIGITS} decimals")
         if found < 0 or found > (most if most is not None else _LARGEST_COUNT):
             limit = f" to {most}" if most is not None else " up to a billion"
-            self.fault(key, "out_of_range", f"{value} is not within 0{limit}")
+            self.fault(key, "out_of_range", f"{value[:60]} is not within 0{limit}")
             return Decimal(0)
+        exponent = found.normalize().as_tuple().exponent
+        if isinstance(exponent, int) and exponent < -_PRICE_DIGITS:
+            words = f"{value[:60]} has more than {_PRICE_DIGITS} decimals"
+            self.fault(key, "too_precise", words)
         return found
 
     def moment(self, key: str) -> datetime | None:

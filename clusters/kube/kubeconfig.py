@@ -8,7 +8,6 @@ refusal says why, and what to do instead; all of them are told at once.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -357,7 +356,7 @@ def decoded(encoded: object) -> str:
     """The text behind base64 data, empty when it is none."""
     try:
         return base64.b64decode(str(encoded or ""), validate=False).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of base64, of UTF-8, or letters beyond ASCII
         return ""
 
 

@@ -273,6 +273,11 @@ def test_postgres_refuses_to_change_an_adjustment(books: Books, statement: str):
     ("change", "want_code"),
     [
         ({"amount": "0"}, "out_of_range"),
+        ({"amount": "1E+1000000"}, "out_of_range"),
+        ({"amount": "-1E+1000000"}, "out_of_range"),
+        ({"amount": "1E-99999"}, "out_of_range"),
+        ({"amount": "-1000000000000.01"}, "out_of_range"),
+        ({"amount": "Infinity"}, "out_of_range"),
         ({"amount": "1.234"}, "too_fine"),
         ({"amount": "ten"}, "not_a_number"),
         ({"reason": ""}, "blank"),

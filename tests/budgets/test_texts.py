@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import sys
@@ -115,6 +116,10 @@ def test_what_others_leave_behind_is_cleaned_up_whole(monkeypatch):
         pytest.param("{2: a, true: b, null: c, 1.5: d}",
                      {"2": "a", "true": "b", "null": "c", "1.5": "d"}, id="names are texts"),
         pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="alias"),
+        pytest.param("{a: 1:30, b: 1:30.5, 2:5: c, d: 12:30:45}",
+                     {"a": "1:30", "b": "1:30.5", "2:5": "c", "d": "12:30:45"}, id="base 60"),
+        pytest.param("[0xffffffffffffffff, -0x8000000000000000]", [2**64 - 1, -(2**63)],
+                     id="the largest integers"),
         pytest.param("", None, id="nothing"),
     ],
 )  # fmt: skip
@@ -136,6 +141,16 @@ def test_yaml_is_read_as_json_has_it(text, want):
         pytest.param("a: !!timestamp 2024-01-01", "kind that JSON lacks (date)", id="date"),
         pytest.param("a: !!python/name:os.system", "not YAML", id="code"),
         pytest.param("a: !!int x", "cannot be read", id="no number"),
+        pytest.param("a: !!int ''", "cannot be read", id="nothing for a number"),
+        pytest.param("a: !!int '-'", "cannot be read", id="a sign for a number"),
+        pytest.param("a: !!int '_'", "cannot be read", id="a line for a number"),
+        pytest.param("a: !!float ''", "cannot be read", id="nothing for a fraction"),
+        pytest.param("a: !!bool maybe", "cannot be read", id="neither yes nor no"),
+        pytest.param("a: !!timestamp soon", "cannot be read", id="no date"),
+        pytest.param("a: !!int 1:30", "number of base 60", id="base 60"),
+        pytest.param("a: !!float 1:30.5", "number of base 60", id="a fraction of base 60"),
+        pytest.param("a: 0x1ffffffffffffffff", "more than 64 bits", id="65 bits"),
+        pytest.param(f"a: 0x{'f' * 100_000}", "more than 64 bits", id="digits without end"),
         pytest.param("? [a, b]\n: c", "not YAML", id="list as a name"),
         pytest.param("a: &x [*x]", "nested too deeply", id="in itself"),
         pytest.param("[" * 5000, "nested too deeply", id="depth"),
@@ -183,3 +198,11 @@ def test_merge_keys_are_counted_before_they_are_copied(text: str):
 def test_merge_keys_merge():
     assert read_yaml("a: &a {x: 1, z: 1}\nb: {<<: *a, x: 2, y: 3}")["b"] == {"x": 2, "y": 3, "z": 1}
     assert read_yaml("a: &a {x: 1}\nb: &b {y: 2}\nc: {<<: [*a, *b]}")["c"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("tag", ["", "!!int ", "!!float "])
+def test_base_60_is_not_counted_out(tag: str):
+    began = time.process_time()
+    with contextlib.suppress(UnreadableText):
+        read_yaml(f"a: {tag}{'1:' * 200_000}1")
+    assert time.process_time() - began < 5, "counted out, it would take a minute"

@@ -92,6 +92,12 @@ def fields_of(text: str, context: str = "") -> set[str]:
             id="certificate that is none",
         ),
         pytest.param(
+            {},
+            {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": "é"},
+            "user.client-key-data",
+            id="key in letters that base64 lacks",
+        ),
+        pytest.param(
             {"certificate-authority": "/etc/ca"},
             None,
             "cluster.certificate-authority",

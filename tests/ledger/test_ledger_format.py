@@ -178,6 +178,12 @@ NO_COUNT = "is not a whole number from 0 to a billion"
             id="above a billion",
         ),
         pytest.param(
+            ("rates", 0, "committed"),
+            "1E+1000000",
+            [("out_of_range", "1E+1000000 is not within 0 up to a billion")],
+            id="above all that is counted with",
+        ),
+        pytest.param(
             ("rates", 0, "lending_credit"),
             "1.1",
             [("out_of_range", "1.1 is not within 0 to 1")],

@@ -82,7 +82,7 @@ def test_an_address_that_a_provider_names_is_encrypted_or_of_this_machine(
     corp = read(monkeypatch, WHOLE, "corp")[0]["corp"]
     assert corp.is_fit("https://keys.example.com/jwks")
     assert corp.is_fit("http://127.0.0.1:8080/jwks")
-    for address in ("http://keys.example.com/", "file:///etc/passwd", "", None, 5):
+    for address in ("http://keys.example.com/", "file:///etc/passwd", "https://[", "", None, 5):
         assert not corp.is_fit(address)
 
 

@@ -11,11 +11,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import urllib3
 
-from budgets.addresses import carried
+from budgets.addresses import carried, parts_of
 
 TIMEOUT: Final = urllib3.Timeout(connect=5, read=10)
 DEADLINE_S: Final = 20.0
@@ -36,7 +35,7 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], allows_private: b
     Raises:
         PostFailed: No connection, a private address, or an answer that is not 2xx.
     """
-    parts = urlsplit(url)
+    parts = parts_of(url)
     host = parts.hostname or ""
     try:
         port = parts.port or PORTS[parts.scheme]

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
+from budgets.addresses import parts_of
 from budgets.errors import Fault, Rejected
 from budgets.models import Account, AuditEntry, AuditStream, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
@@ -158,7 +158,10 @@ def signing_key(webhook: Webhook) -> str:
 
 def address_faults(url: str) -> list[Fault]:
     """Why an address cannot be used; whether it resolves to a public one is asked when sending."""
-    parts = urlsplit(url)
+    parts = parts_of(url)
+    if not parts.scheme:
+        words = f"{url[:80]!r} is not an address. Write it like https://example.org/alerts."
+        return [Fault("url", "not_an_address", words)]
     faults = []
     if parts.scheme != "https" and not (parts.scheme == "http" and settings.PORTAL_WEBHOOK_PRIVATE):
         words = "Only https is used, so that nobody reads or changes the message on its way."
@@ -178,7 +181,7 @@ def _audit(actor: User | None, webhook: Webhook, action: str) -> None:
         webhook,
         after={
             "name": webhook.name,
-            "host": urlsplit(webhook.url).hostname or "",
+            "host": parts_of(webhook.url).hostname or "",
             "takes_audit_log": webhook.takes_audit_log,
         },
     )

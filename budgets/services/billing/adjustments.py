@@ -28,6 +28,8 @@ from budgets.services.guards import by_finance, require_reason, save_checked
 from budgets.units import Money, UnitsError, currency_digits
 
 LARGEST = Decimal(10) ** 12
+DIGITS = 4
+"""No currency has more after the point."""
 
 
 @by_finance
@@ -121,8 +123,11 @@ def _amount(value: Decimal | str, currency: str, faults: list[Fault]) -> Decimal
     except InvalidOperation:
         faults.append(Fault("amount", "not_a_number", f"{value!r} is not a number."))
         return Decimal(1)
-    if not amount.is_finite() or not amount or abs(amount) > LARGEST:
-        faults.append(Fault("amount", "out_of_range", f"{amount} is 0 or too large."))
+    # Compared alone: to count with a number of so many digits fails, or takes for ever.
+    is_told = amount.is_finite() and -LARGEST <= amount <= LARGEST and amount.adjusted() >= -DIGITS
+    if not is_told or not amount:
+        words = f"{str(amount)[:40]} is 0, too small or too large. Give at most {LARGEST:,}."
+        faults.append(Fault("amount", "out_of_range", words))
         return Decimal(1)
     try:
         if currency:

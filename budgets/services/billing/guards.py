@@ -80,7 +80,7 @@ def price_of(
     elif price != round(price, PRICE_DIGITS):
         message = f"{price} has more than {PRICE_DIGITS} decimals; round it."
         faults.append(Fault(field, "too_fine", message))
-    else:
+    elif price:
         return price
     return Decimal(0)
 
