@@ -5,13 +5,15 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from datetime import timedelta
+from contextlib import nullcontext
+from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
 
 import pytest
 import time_machine
 from django.core import mail
+from django.db import connection
 
 from budgets import services
 from budgets.errors import NotAllowed, Rejected
@@ -28,10 +30,11 @@ from budgets.models import (
     Workspace,
 )
 from budgets.plan import RevisionDraft
-from budgets.selectors.alerts import read_rule, visible_alerts, visible_rules, window_of
+from budgets.selectors.alerts import Reading, read_rule, visible_alerts, visible_rules, window_of
 from budgets.selectors.budget.cost_preview import preview_cost
 from budgets.selectors.budget.history import ending_revision
 from budgets.services import alerts
+from budgets.services.alerts import raising
 from budgets.services.alerts.deliver import PAUSES
 from budgets.services.usage import outlooks
 from tests.alerts.conftest import Listener, metered_until, used
@@ -122,6 +125,31 @@ def test_snoozed_and_removed_rules_are_quiet(busy):
     assert alerts.raise_alerts(NOW + timedelta(hours=2)).raised == 1
 
 
+def test_a_rule_that_cannot_be_looked_at_keeps_no_other_from_being_told(busy, monkeypatch):
+    broken, sound = (rule(busy, "hours", limit) for limit in ("5", "10"))
+
+    def read(given: AlertRule, now: datetime) -> Reading:
+        if given == broken:
+            raise ArithmeticError("more than there is")
+        return read_rule(given, now)
+
+    monkeypatch.setattr(raising, "read_rule", read)
+    with pytest.raises(ExceptionGroup, match="could not be looked at") as told:
+        alerts.raise_alerts(NOW)
+    assert [str(error) for error in told.value.exceptions] == ["more than there is"]
+    assert [alert.rule for alert in Alert.objects.all()] == [sound]
+
+
+def test_a_row_that_cannot_be_read_keeps_no_other_from_being_told(busy):
+    broken, sound = rule(busy, "hours", "5"), rule(busy, "hours_forecast", "10")
+    AlertRule.objects.filter(pk=broken.pk).update(limit=Decimal("9999999999999999.99"))
+    # SQLite has a float there, and more digits are read than were written.
+    is_unread = connection.vendor == "sqlite"
+    with pytest.raises(ExceptionGroup) if is_unread else nullcontext():
+        alerts.raise_alerts(NOW)
+    assert list(Alert.objects.values_list("rule", flat=True)) == [sound.pk]
+
+
 def test_owners_and_the_author_are_told_by_mail_once(busy):
     made = alerts.create_rule(
         busy.finance, measure="hours", limit=Decimal(10), workspace=busy.vision
@@ -177,6 +205,12 @@ def test_what_does_not_arrive_is_tried_again_and_given_up_with_a_reason(busy, li
     listener.status = 204
     assert alerts.deliver_alerts(at + timedelta(days=9)).sent == 0
     alerts.retry_delivery(busy.finance, delivery=row)
+    alerts.retry_delivery(busy.finance, delivery=row)
+    told = AuditEntry.objects.get(action="delivery.retry")
+    assert (told.actor, told.subject) == (busy.finance, f"delivery:{row.pk}")
+    assert told.before["state"] == "given_up"
+    assert told.before["problem"] == "127.0.0.1 answered with status 503"
+    assert told.after == {"channel": "webhook", "state": "waiting", "attempts": 0}
     assert alerts.deliver_alerts(services.utc_now()).sent == 1
     assert len(listener.requests) == len(PAUSES) + 2
 
@@ -219,6 +253,9 @@ def test_private_addresses_are_refused_unless_allowed(fleet, settings, listener)
         ("http://example.org/hook", "not_https"),
         ("https://me:secret@example.org/", "credentials_in_url"),
         ("https:///hook", "no_host"),
+        ("https://[", "not_an_address"),
+        ("https://[::1", "not_an_address"),
+        ("https://\N{ACCOUNT OF}.com/", "not_an_address"),
     ],
 )
 def test_unusable_addresses_are_refused(fleet, url, code):

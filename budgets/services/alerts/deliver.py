@@ -14,6 +14,7 @@ from urllib.parse import quote
 import structlog
 from django.conf import settings
 from django.core.mail import EmailMessage
+from django.db import transaction
 from django.db.models import F
 
 from budgets.models import Alert, BillingPeriod, Delivery, Export, User
@@ -21,7 +22,7 @@ from budgets.selectors.alerts import withheld
 from budgets.selectors.clock import utc_now
 from budgets.services.alerts.posting import PostFailed
 from budgets.services.alerts.webhooks import send
-from budgets.services.audit import state_of
+from budgets.services.audit import audit, state_of
 from budgets.services.guards import require_office
 
 log = structlog.stdlib.get_logger(__name__)
@@ -70,12 +71,18 @@ def deliver_alerts(now: datetime | None = None) -> Delivered:
     return Delivered(sent, failed)
 
 
+@transaction.atomic
 def retry_delivery(actor: User | None, *, delivery: Delivery) -> None:
     """Try one that was given up once more, from the start."""
     require_office(actor, deed="deliver again")
-    Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.GIVEN_UP).update(
-        state=Delivery.State.WAITING, attempts=0, next_at=utc_now()
-    )
+    row = Delivery.objects.select_for_update(of=("self",)).get(pk=delivery.pk)
+    if row.state != Delivery.State.GIVEN_UP:
+        return
+    before = state_of(row, "channel", "state", "attempts", "problem")
+    row.state, row.attempts, row.next_at = Delivery.State.WAITING, 0, utc_now()
+    row.save(update_fields=["state", "attempts", "next_at"])
+    after = state_of(row, "channel", "state", "attempts")
+    audit(actor, "delivery.retry", row, before=before, after=after)
 
 
 def _claim(row: Delivery, now: datetime) -> bool:

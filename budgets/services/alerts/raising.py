@@ -7,7 +7,7 @@ from datetime import datetime
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from budgets.models import Alert, AlertRule, SpendRule
 from budgets.selectors.alerts import (
@@ -45,30 +45,47 @@ def raise_alerts(now: datetime | None = None) -> Raised:
 
     Args:
         now: UTC; None for the present.
+
+    Raises:
+        ExceptionGroup: Some rules could not be looked at; the others were.
     """
     instant = now or utc_now()
-    rules = (
-        AlertRule.objects.filter(removed_at=None)
-        .filter(Q(snoozed_until=None) | Q(snoozed_until__lte=instant))
-        .select_related(
-            "workspace__budget__in_force", "account", "spend_rule__budget__workspace__account"
-        )
+    awake = AlertRule.objects.filter(removed_at=None).filter(
+        Q(snoozed_until=None) | Q(snoozed_until__lte=instant)
     )
-    looked_at = raised = 0
-    for rule in rules:
-        if Alert.objects.filter(rule=rule, window_start=window_of(rule, instant).start).exists():
-            continue
-        looked_at += 1
-        reading = read_rule(rule, instant)
-        if is_met(rule, reading):
-            raised += _raise(rule, reading, instant)
+    looks: list[bool] = []
+    errors: list[Exception] = []
+    for rule in list(awake.values_list("pk", flat=True)):
+        try:
+            found = _look(awake.filter(pk=rule), instant)
+        except Exception as error:  # noqa: BLE001, RUF100  collected and raised below: one never stops the rest
+            log.exception("alert_rule_not_looked_at", rule=rule)
+            errors.append(error)
+        else:
+            looks += [] if found is None else [found]
+    raised = sum(looks)
     if raised:
         log.info("alerts_raised", count=raised)
-    return Raised(looked_at, raised)
+    if errors:
+        raise ExceptionGroup("some alert rules could not be looked at", errors)
+    return Raised(len(looks), raised)
 
 
 @transaction.atomic
-def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
+def _look(one: QuerySet[AlertRule], now: datetime) -> bool | None:
+    """Whether a rule is met; None where it was in this window, or has gone. Reads its row."""
+    rule = one.select_related(
+        "workspace__budget__in_force", "account", "spend_rule__budget__workspace__account"
+    ).first()
+    if rule is None:
+        return None
+    if Alert.objects.filter(rule=rule, window_start=window_of(rule, now).start).exists():
+        return None
+    reading = read_rule(rule, now)
+    return is_met(rule, reading) and _raise(rule, reading, now)
+
+
+def _raise(rule: AlertRule, reading: Reading, now: datetime) -> bool:
     alert, is_new = Alert.objects.get_or_create(
         rule=rule,
         window_start=reading.window.start,
@@ -81,10 +98,10 @@ def _raise(rule: AlertRule, reading: Reading, now: datetime) -> int:
         },
     )
     if not is_new:
-        return 0
+        return False
     hooks = Q(account=None) | Q(account=rule.account_id)
     put_into_outbox(hooks, recipients_of(rule), alert=alert, next_at=now)
-    return 1
+    return True
 
 
 def sentence(rule: AlertRule, reading: Reading) -> str:
