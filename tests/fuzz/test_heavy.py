@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.documents.packed import Packed
 from clusters.kube import resources as r
 from clusters.kube.client import Selection
 from clusters.reconcile.admission import AdmissionBody
@@ -48,6 +49,9 @@ def test_heavy_jobs_of_one_tenant_are_set_aside_and_slow_no_other():
         events = place.client.list(r.EVENT, Selection(namespace=CROWDED)).items
         assert any("32,768 are read at most" in event.get("message", "") for event in events)
         assert shift.error is None
-        # Their specs, and those of their Workloads, are packed.
+        # What is heavy of their specs, and of those of their Workloads, is packed.
         kept = [*bodies[0].cache.of(r.JOB).values(), *bodies[0].cache.of(r.WORKLOAD).values()]
-        assert sum(len(dict.__getitem__(item, "spec") or ()) == 0 for item in kept) == 2 * COUNT
+        packed = [item["spec"] for item in kept if isinstance(item["spec"], Packed)]
+        assert len(packed) == 2 * COUNT
+        for spec in packed:
+            assert dict.__getitem__(spec, "template" if "template" in spec else "podSets") is None
