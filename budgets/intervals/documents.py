@@ -31,7 +31,6 @@ AFTER_GAP = "afterGap"
 COMPLETED_AT = "completedAt"
 """What an event's payload says besides the Workload: see ``WorkloadEvent`` of the model."""
 _NOTHING = Raw(b"null")
-# Whoever holds something since the year 1 has 17 million hours to be metered.
 _QUANTITY = re.compile(r"(\d+)(?:(Ki|[kMGTPE]i?)|[eE]\+?(\d{1,2}))?", re.ASCII)
 _MULTIPLES: Mapping[str, int] = {
     "": 1,
@@ -218,7 +217,7 @@ def _fixed_facts(
         named = [key for key in ("creationTimestamp", "deletionTimestamp") if key in metadata]
         metadata = {**metadata, **{key: _legible(metadata[key], key, unread) for key in named}}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    owner = _controller(metadata.get("ownerReferences") or [])
+    owner: Document = next(iter(telling_owners(metadata)), {})
     is_variant = owner.get("kind") == "Workload"
     deleting = metadata.get("deletionTimestamp")
     return WorkloadFacts(
@@ -261,10 +260,6 @@ def telling_owners(metadata: Document) -> list[Document]:
     """The owner that controls an object, else the first few: a group is owned by all its pods."""
     owners = metadata.get("ownerReferences") or []
     return [owner for owner in owners if owner.get("controller")][:1] or owners[:MOST_OWNERS]
-
-
-def _controller(owners: Sequence[Document]) -> Document:
-    return next((owner for owner in owners if owner.get("controller")), owners[0] if owners else {})
 
 
 def _assignments(admission: Document, gpu_resources: Collection[str]) -> tuple[Assignment, ...]:
@@ -399,6 +394,7 @@ def _moment(text: str) -> datetime:
         raise ValueError("is not an RFC 3339 time") from error
     if moment.tzinfo is None:
         raise ValueError("has no time zone")
+    # Whoever holds something since the year 1 has 17 million hours to be metered.
     if moment.year not in YEARS:
         raise ValueError("lies in no year that anything is metered in")
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -28,12 +28,12 @@ def packed(document: dict[str, Any]) -> dict[str, Any]:
     """
     if isinstance(document, Packed) or _size(document) <= HEAVY:
         return document
-    parts = _parts(document)
-    parts.pop("metadata", None)
-    inner = {"metadata": _parts(document.get("metadata"))}
-    if "spec" in parts and (heavy := _heaviest(document["spec"])):
-        inner["spec"] = heavy
-        del parts["spec"]
+    inner = {
+        "metadata": _parts(document.get("metadata")),
+        "spec": _heaviest(document.get("spec")),
+    }
+    rest = {k: v for k, v in document.items() if k != "metadata" and not inner.get(k)}
+    parts = _parts(rest)
     if not parts and not any(inner.values()):
         return document
     found = Packed(document, parts)

@@ -63,10 +63,9 @@ def test_a_queue_without_a_status_tells_nothing():
 
 
 def test_a_queue_that_nobody_can_read_leaves_the_others():
-    odd, fine = queue(flavorsUsage=[told("h100", "1e1.5", "0")]), queue(flavorsUsage=[])
-    quota = queue(flavorsUsage=[told("h100", "8", "0")])
+    odd = queue(flavorsUsage=[told("h100", "1e1.5", "0")])
+    fine, quota = (queue(flavorsUsage=[told("h100", "8", "0")]) for _ in range(2))
     quota["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "1e1.5"
-    fine["status"]["flavorsUsage"] = [told("h100", "8", "0")]
     found = list(queue_sights([odd, quota, fine], FLAVORS, at=AT))
     assert [(row.flavor, row.sample.total) for row in found] == [("h100", 8)]
 
