@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 
 import pytest
 
@@ -38,7 +39,7 @@ CALLS: dict[str, Callable[[KubeClient], object]] = {
     "list": lambda client: client.list(r.JOB),
     "create": lambda client: client.create(r.JOB, {"metadata": {"name": "x", "namespace": "t"}}),
     "delete": lambda client: client.delete(r.JOB, "train", namespace="team"),
-    "probe": lambda client: client.probe(),
+    "probe": lambda client: client.probe(timeout_s=0.5),
     "watch": lambda client: list(client.watch(r.JOB)),
 }
 
@@ -102,12 +103,19 @@ def refused(call: str, talk: Talk, *, timeout_s: float = PATIENCE_S) -> ClusterE
     return error.value
 
 
+@cache
+def bomb() -> bytes:
+    """200 MiB of blanks in less than one."""
+    packed = gzip.compress(b" " * (200 * MIB), compresslevel=9)
+    assert len(packed) < MIB
+    return packed
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_an_answer_that_is_compressed_unasked_is_not_opened(call: str):
-    bomb = gzip.compress(b" " * (200 * MIB), compresslevel=9)
-    assert len(bomb) < MIB
+    answer = whole(bomb(), "Content-Encoding: gzip")
     before = peak_mib()
-    error = refused(call, lambda peer, _: peer.sendall(whole(bomb, "Content-Encoding: gzip")))
+    error = refused(call, lambda peer, _: peer.sendall(answer))
     assert "compressed" in str(error)
     assert peak_mib() - before < 100
 
@@ -244,9 +252,9 @@ def dripped() -> dict[tuple[str, str], Future[ClusterError]]:
     """
     cases = [(call, part) for call in CALLS for part in DRIPS]
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(cases)) as pool:
-        patch.setattr(kube_client, "OPENING_S", 1.0)
+        patch.setattr(kube_client, "OPENING_S", 0.5)
         return {
-            (call, part): pool.submit(refused, call, drip(DRIPS[part]), timeout_s=1.0)
+            (call, part): pool.submit(refused, call, drip(DRIPS[part]), timeout_s=0.5)
             for call, part in cases
             if (call, part) != ("watch", "body")  # which may take as long as it likes
         }
