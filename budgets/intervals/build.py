@@ -65,8 +65,9 @@ def intervals(
         by_object.setdefault((event.cluster, event.uid), []).append(event)
     copies = [build_copy(*key, rows) for key, rows in sorted(by_object.items())]
     copies = [copy for copy in copies if copy.events]
-    managers = Managers([copy for copy in copies if copy.cluster == manager], origins)
     on_workers = [copy for copy in copies if copy.cluster != manager]
+    of_manager = [copy for copy in copies if copy.cluster == manager]
+    managers = Managers(of_manager, origins, copies=on_workers)
     by_name = _by_name(on_workers)
     hold_until_taken_over(on_workers, by_name, clock=clock)
     cuts = _cuts(copies, manager=manager, clock=clock)

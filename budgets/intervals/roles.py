@@ -5,9 +5,9 @@ Source: spec money, section 1.3; spec dispatch, sections 2.5 to 2.10.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -49,7 +49,9 @@ def namings_of(manager: WorkloadCopy) -> list[Naming]:
             evicted_at = facts.true_since("Evicted")
             is_known = evicted_at is not None and current.start <= evicted_at
             end = min(evicted_at, event.observed_at) if is_known and evicted_at else None
-            found[-1] = Naming(current.cluster, current.start, end or event.observed_at)
+            # A clock that was set back does not end it before it began.
+            end = max(current.start, end or event.observed_at)
+            found[-1] = Naming(current.cluster, current.start, end)
         if facts.cluster_name:
             admitted_at = facts.true_since("Admitted") or event.observed_at
             start = min(admitted_at, event.observed_at)
@@ -65,10 +67,16 @@ class Managers:
     Args:
         managers: Its objects.
         origins: Marks of its copies; None where every mark is one of it.
+        copies: What there is on workers. A cluster's turn begins with the admission that it was
+            named for, so it is not known without them.
     """
 
     def __init__(
-        self, managers: Sequence[WorkloadCopy], origins: Collection[str] | None = None
+        self,
+        managers: Sequence[WorkloadCopy],
+        origins: Collection[str] | None = None,
+        *,
+        copies: Sequence[WorkloadCopy] = (),
     ) -> None:
         self._origins = origins
         self._by_uid = {copy.uid: copy for copy in managers}
@@ -77,6 +85,20 @@ class Managers:
             key = (copy.facts.namespace, copy.facts.name)
             self._by_name.setdefault(key, []).append(copy)
         self._namings = {copy.uid: namings_of(copy) for copy in managers}
+        self._turns = {uid: [row.start for row in rows] for uid, rows in self._namings.items()}
+        for copy in copies:
+            self._begin_turns(copy)
+
+    def _begin_turns(self, copy: WorkloadCopy) -> None:
+        """A copy is billed from its own admission on, so the one before it no longer."""
+        manager = self.manager_of(copy) if self.is_copy(copy) else None
+        if manager is None:
+            return
+        namings, turns = self._namings[manager.uid], self._turns[manager.uid]
+        for epoch in copy.epochs:
+            at = _about(namings, copy, epoch)
+            if at is not None and _names(namings[at], copy, epoch):
+                turns[at] = min(turns[at], epoch.reserved_at)
 
     def manager_of(self, copy: WorkloadCopy) -> WorkloadCopy | None:
         """Return the manager's object, by its uid where the copy says it, else by name.
@@ -102,16 +124,14 @@ class Managers:
         if manager is None:
             return [_unknown(copy, start)]
         namings = self._namings[manager.uid]
-        at = next((at for at, row in enumerate(namings) if _is_about(row, copy, start)), None)
+        at = _about(namings, copy, epoch)
         if at is None:
             return [_unnamed(copy, epoch, manager)]
         naming = namings[at]
-        if naming.cluster != copy.cluster:
-            note = f"{naming.cluster} was named"
-            return [RoleSegment(start, None, IntervalKind.RACE, note)]
-        if _is_too_late(naming.start, copy, epoch):
+        if naming.cluster == copy.cluster and not _names(naming, copy, epoch):
             return [RoleSegment(start, None, IntervalKind.RACE, "it was named only later")]
-        return _until_next(copy.cluster, start, namings[at + 1 :], epoch)
+        turns = zip(self._turns[manager.uid][at:], namings[at:], strict=True)
+        return _by_turns(copy.cluster, epoch, [(start, row.cluster) for start, row in turns])
 
     def is_copy(self, copy: WorkloadCopy) -> bool:
         """Whether a workload is a copy of one of the manager's.
@@ -124,6 +144,14 @@ class Managers:
             return False
         is_ours = self._origins is None or origin in self._origins
         return is_ours or self.manager_of(copy) is not None
+
+
+def _about(namings: Sequence[Naming], copy: WorkloadCopy, epoch: Epoch) -> int | None:
+    """The place of the first naming that is about an admission; O(log n) where few share an end."""
+    start = epoch.reserved_at
+    first = bisect_left(namings, start, key=lambda row: row.end or datetime.max.replace(tzinfo=UTC))
+    rest = range(first, len(namings))
+    return next((at for at in rest if _is_about(namings[at], copy, start)), None)
 
 
 def _is_about(naming: Naming, copy: WorkloadCopy, start: datetime) -> bool:
@@ -164,14 +192,31 @@ def _is_too_late(named_at: datetime, copy: WorkloadCopy, epoch: Epoch) -> bool:
     return not is_newest and copy.epochs[epoch.number].reserved_at <= named_at
 
 
-def _until_next(
-    cluster: ClusterName, start: datetime, later: Sequence[Naming], epoch: Epoch
+def _names(naming: Naming, copy: WorkloadCopy, epoch: Epoch) -> bool:
+    return naming.cluster == copy.cluster and not _is_too_late(naming.start, copy, epoch)
+
+
+def _by_turns(
+    cluster: ClusterName, epoch: Epoch, turns: Sequence[tuple[datetime, str]]
 ) -> list[RoleSegment]:
-    """Billed until another worker is named, should this copy live on (a worker that was lost)."""
-    rival = next((row for row in later if row.cluster != cluster), None)
-    if rival is None or (epoch.end is not None and rival.start >= epoch.end):
-        return [RoleSegment(start, None, IntervalKind.BILLABLE)]
-    return [
-        RoleSegment(start, rival.start, IntervalKind.BILLABLE),
-        RoleSegment(rival.start, None, IntervalKind.RACE, f"{rival.cluster} was named"),
-    ]
+    """Billed while it is its cluster's turn, should this copy live on (a worker that was lost).
+
+    Args:
+        cluster: The copy's.
+        epoch: Its admission; the first turn is the one that decides about its beginning.
+        turns: (since when, cluster), in order. A cluster's turn lasts until the next one's.
+    """
+    found: list[RoleSegment] = []
+    for since, named in turns:
+        role = IntervalKind.BILLABLE if named == cluster else IntervalKind.RACE
+        note = "" if named == cluster else f"{named} was named"
+        if not found:
+            found.append(RoleSegment(epoch.reserved_at, None, role, note))
+        elif epoch.end is not None and since >= epoch.end:
+            break
+        elif role is not found[-1].role:
+            last = found.pop()
+            if last.start < since:
+                found.append(RoleSegment(last.start, since, last.role, last.note))
+            found.append(RoleSegment(max(last.start, since), None, role, note))
+    return found

@@ -118,7 +118,8 @@ def test_requeue_on_the_same_worker_stays_billable():
     ]
 
 
-def test_lost_worker_is_billed_only_until_another_is_named():
+def test_lost_worker_is_billed_only_until_the_copy_that_was_named_after_it_is():
+    """Which was admitted at 111 and named at 112: that second is billed once."""
     hub, east, west = race()
     east.delete(6)
     hub.admit(5).set(cluster_name="west").see(5)
@@ -128,10 +129,44 @@ def test_lost_worker_is_billed_only_until_another_is_named():
     west.see(400)
     found = rows(hub, east, west, second)
     assert [row for row in found if row[0] == "west"] == [
-        ("west", "billable", 8, 4, 112, "closed"),
-        ("west", "race", 8, 112, None, "open"),
+        ("west", "billable", 8, 4, 111, "closed"),
+        ("west", "race", 8, 111, None, "open"),
     ]
     assert ("east", "billable", 8, 111, None, "open") in found
+
+
+def test_lost_worker_that_is_named_again_is_billed_again():
+    """Its old copy ran on; under Kueue it takes the workload back when it returns."""
+    hub, east, west = race()
+    east.delete(6)
+    hub.admit(5).set(cluster_name="west").see(5)
+    hub.evict(100).release(100).set(cluster_name="").see(100)
+    second = Job("east", "e2", created=110, origin=ORIGIN).admit(111).see(111)
+    hub.reserve(105).see(105).admit(112).set(cluster_name="east").see(112)
+    hub.set(cluster_name="west").see(200)
+    second.delete(201)
+    west.see(400)
+    found = rows(hub, east, west, second)
+    assert [row for row in found if row[0] == "west"] == [
+        ("west", "billable", 8, 4, 111, "closed"),
+        ("west", "race", 8, 111, 200, "closed"),
+        ("west", "billable", 8, 200, None, "open"),
+    ]
+    assert [row[1:5] for row in found if row[0] == "east" and row[3] > 100] == [
+        ("billable", 8, 111, 200),
+        ("race", 8, 200, 201),
+    ]
+
+
+def test_copy_that_was_admitted_while_another_was_named_is_billed_from_its_own_naming_on():
+    hub, east, west = race()
+    hub.admit(5).set(cluster_name="west").see(5)
+    hub.set(cluster_name="east").see(60)
+    east.see(70)
+    assert [row[1:5] for row in rows(hub, east, west, cluster="east")] == [
+        ("race", 8, 3, 60),
+        ("billable", 8, 60, None),
+    ]
 
 
 def test_copy_named_and_evicted_in_the_second_of_its_admission_is_billed_to_its_end():

@@ -45,6 +45,25 @@ def lives(draw, cluster: str, *, uid: str, origin: str = ""):
     return job.events
 
 
+@st.composite
+def handed_on(draw):
+    """A workload that its manager hands from worker to worker; what it held there lives on."""
+    hub, now = Job("hub", "m1").see(0).reserve(0).see(0), 0
+    for cluster in draw(st.lists(st.sampled_from(["", "east", "west"]), min_size=2, max_size=5)):
+        now += draw(st.integers(1, 30))
+        if draw(st.booleans()):
+            hub.evict(now)
+        hub.set(cluster_name=cluster).see(now + draw(st.integers(0, 3)))
+    jobs = [hub]
+    for cluster in ("east", "west"):
+        job, now = Job(cluster, f"{cluster}-1", origin="p"), 0
+        for _ in range(draw(st.integers(1, 2))):
+            now += draw(st.integers(1, 60))
+            job.release(now).admit(now).see(now)
+        jobs.append(job)
+    return [event for job in jobs for event in job.events]
+
+
 EVENTS = st.tuples(
     lives("hub", uid="m1"), lives("east", uid="e1", origin="p"), lives("west", uid="w1", origin="p")
 ).map(lambda parts: [event for part in parts for event in part])
@@ -78,6 +97,16 @@ def test_natural_keys_are_unique_and_nothing_is_negative_or_overlaps(events):
 @settings(max_examples=150, database=None)
 @given(events=EVENTS)
 def test_copies_of_one_job_are_never_billed_at_the_same_time_once_it_is_decided(events):
+    _never_billed_twice(events)
+
+
+@settings(max_examples=400, database=None)
+@given(events=handed_on())
+def test_what_is_handed_from_worker_to_worker_is_billed_on_one_at_a_time(events):
+    _never_billed_twice(events)
+
+
+def _never_billed_twice(events) -> None:
     found = intervals(events, manager="hub").intervals
     assert all(row.role is IntervalKind.MANAGER_WAIT for row in found if row.cluster == "hub")
     placed = held_by(found, workspaces={"acme-vision": "v", "": "v"})
