@@ -17,6 +17,7 @@ import structlog
 from django.db import DatabaseError, connection
 
 from clusters.reconcile.context import Registered, registered
+from clusters.reconcile.runtime import threads
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class Heart:
                 self._thread = threading.Thread(
                     target=self._run, args=(over,), name="heartbeats", daemon=True
                 )
-                self._thread.start()
+                threads.start(self._thread)
         try:
             yield
         finally:

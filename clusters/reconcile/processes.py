@@ -28,6 +28,7 @@ from django.db import connections
 
 from clusters.models import ShiftRun
 from clusters.reconcile import beginning, claims
+from clusters.reconcile.runtime.threads import COMING
 from clusters.reconcile.shift import Ending, ShiftOutcome, run_shift
 
 log = structlog.stdlib.get_logger(__name__)
@@ -241,6 +242,7 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float, gate: str
     saying = threading.Lock()
     working: set[threading.Thread] = set()
     begun: list[float] = []
+    COMING.on_more = lambda: _limit(memory, beginning=len(begun))
 
     def say(told: object) -> None:
         with saying, contextlib.suppress(OSError):
@@ -290,11 +292,12 @@ def _serve(orders: Connection, memory: int, does: Deed, idle_s: float, gate: str
 def _limit(memory: int, *, beginning: int) -> None:
     """Ask the operating system to keep to a limit; what stacks may take comes on top.
 
-    Those of the threads there are, and of those that may start before the next look: two, and more
-    for each shift that is beginning.
+    Those of the threads there are, and of those that may start before the next look: those that are
+    told of, two, and more for each shift that is beginning.
     """
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    allowed = memory + STACK * (threading.active_count() + 2 + THREADS * beginning)
+    threads = threading.active_count() + COMING.count + 2 + THREADS * beginning
+    allowed = memory + STACK * threads
     if hard != resource.RLIM_INFINITY:
         allowed = min(allowed, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))

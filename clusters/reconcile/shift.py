@@ -42,6 +42,7 @@ from clusters.reconcile.context import (
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.heartbeats import Heart, Read
 from clusters.reconcile.identity import OtherCluster, confirm
+from clusters.reconcile.runtime import threads
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -432,5 +433,5 @@ class _Shift:
     def _thread(self, target: Callable[[], None], what: str) -> threading.Thread:
         name = f"{self._facts.slug}-{self.role}-{what}"
         thread = threading.Thread(target=target, name=name, daemon=True)
-        thread.start()
+        threads.start(thread)
         return thread

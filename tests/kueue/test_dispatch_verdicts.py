@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -918,6 +919,50 @@ def test_queue_of_a_workload_is_that_of_its_local_queue():
     assert found.queue_of(nowhere) == "three"
     want = Offer(Fit.NEVER, why_not="it has no LocalQueue  with a ClusterQueue")
     assert found.offer(asking(None), prices={}) == want
+
+
+def test_what_queues_reserve_is_counted_as_if_all_were_read_anew():
+    """Two queues of a cohort with burst, whose usage goes up and down, beside what was booked."""
+    random = Random(7)
+    asked, booked = asking(pods=2, gpu="1"), {FlavorResource("f", GPU): 2}
+
+    def queues(mine: int, theirs: int) -> list[dict[str, Any]]:
+        return [
+            flavored(name, ("f", GPU, 4), used=(("f", GPU, str(used)),), cohortName="all")
+            for name, used in (("cq", mine), ("beside", theirs))
+        ]
+
+    found = worker(*queues(0, 0))
+    for _ in range(200):
+        mine, theirs = random.randint(0, 6), random.randint(0, 6)
+        told = queues(mine, theirs)
+        random.shuffle(told)
+        is_booked = random.random() < 0.5
+        if is_booked:
+            found.book("cq", booked)
+        assert all(found.count("queues", document) for document in told)
+        fresh = worker(*told)
+        if is_booked:
+            fresh.book("cq", booked)
+        assert found.offer(asked, prices=PRICES) == fresh.offer(asked, prices=PRICES)
+        if is_booked:
+            found.unbook("cq", booked)
+            found.unbook("gone", booked)
+
+
+def test_what_asks_for_something_else_than_was_read_is_not_counted():
+    queue = flavored("cq", ("f", GPU, 4))
+    cohort = {"metadata": {"name": "all"}, "spec": {"parentName": "top"}}
+    found = worker(queue, cohorts=[cohort])
+    place = {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "cq"}}
+    flavor = {"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "f", "f": "yes"}}}
+    same = {"queues": queue, "cohorts": cohort, "flavors": flavor, "local_queues": place}
+    for kind, document in same.items():
+        assert found.count(kind, document | {"status": {"conditions": []}}), kind
+        assert not found.count(kind, document | {"spec": {"other": "x"}}), kind
+        assert not found.count(kind, document | {"metadata": {"name": "new"}}), kind
+    ends = queue["metadata"] | {"deletionTimestamp": "2026-05-04T10:00:00Z"}
+    assert not found.count("queues", queue | {"metadata": ends})
 
 
 def test_labels_of_flavors_are_joined():

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from clusters.reconcile import beginning
-from clusters.reconcile.processes import Order, Processes
+from clusters.reconcile.processes import BEGINS_S, STACK, TICK_S, Order, Processes
 from clusters.reconcile.runtime.faults import Doing, Faults
+from clusters.reconcile.runtime.threads import Executor, start
 from clusters.reconcile.shift import Ending, ShiftOutcome
 
 MIB = 1024**2
@@ -47,6 +48,8 @@ def do(order: Order, stop: threading.Event) -> ShiftOutcome:
                 if order.role == "has threads":
                     time.sleep(0.02)
             return ShiftOutcome(Ending.STOPPED, str(len(ready)))
+        case "has threads when it is full" | "has a pool when it is full":
+            return ShiftOutcome(Ending.STOPPED, str(when_full(order.role, stop)))
         case _:
             stop.wait(order.seconds)
     return ShiftOutcome(Ending.HANDED_OVER, str(os.getpid()))
@@ -58,6 +61,28 @@ def eat() -> None:
     for _ in range(1_000):
         kept.append(bytearray(MIB))
         time.sleep(0.001)
+
+
+def when_full(role: str, stop: threading.Event) -> int:
+    """How many threads it can start at once, long after its beginning, with its memory in use."""
+    count, kept = 60, []
+    pool = Executor(count, name="full") if "pool" in role else None
+    stop.wait(BEGINS_S + 2 * TICK_S)
+    while unused() > (0 if pool is None else STACK * count) + 4 * MIB:
+        kept.append(bytearray(MIB))
+    if pool is None:
+        for _ in range(count):
+            start(threading.Thread(target=stop.wait, args=(2.0,)))
+        return count
+    together = threading.Barrier(count)
+    return len([done.result() for done in [pool.submit(together.wait, 30) for _ in range(count)]])
+
+
+def unused() -> int:
+    """Bytes of data that this process may still ask for."""
+    told = Path("/proc/self/status").read_text()
+    used = next(line for line in told.splitlines() if line.startswith("VmData:"))
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] - 1024 * int(used.split()[1])
 
 
 def main(marks: str) -> None:

@@ -105,6 +105,12 @@ def test_a_shift_that_begins_has_room_for_its_threads(ask: Ask):
     assert ask("east", "has threads at once").result(PATIENCE_S).message == "60"
 
 
+@pytest.mark.parametrize("what", ["threads", "a pool"])
+def test_threads_that_are_told_of_have_room_at_any_time(ask: Ask, what: str):
+    told = ask("east", f"has {what} when it is full").result(PATIENCE_S)
+    assert told.message == "60"
+
+
 @pytest.mark.parametrize(
     ("way", "want"), [("crashes", "It crashed (SIGABRT)"), ("leaves", "It crashed (exit code 3)")]
 )

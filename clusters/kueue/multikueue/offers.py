@@ -132,29 +132,51 @@ class WorkerQuota:
         flavors: Iterable[Document] = (),
         local_queues: Iterable[Document] = (),
     ) -> None:
+        kinds = {
+            "queues": list(queues),
+            "cohorts": list(cohorts),
+            "flavors": list(flavors),
+            "local_queues": list(local_queues),
+        }
+        self._read = {kind: {_place(d): _asked(d) for d in kinds[kind]} for kind in kinds}
+        self._reserved = {d["metadata"]["name"]: _reserved(d) for d in kinds["queues"]}
         self._configuration = Configuration()
         self._snapshot = Snapshot()
         self._parser = WorkloadParser(self._configuration)
-        for document in flavors:
+        for document in kinds["flavors"]:
             flavor = parse_flavor(document)
             self._snapshot.flavors[flavor.name] = flavor
-        for document in cohorts:
+        for document in kinds["cohorts"]:
             self._snapshot.set_cohort(parse_cohort(document))
-        for document in queues:
+        for document in kinds["queues"]:
             spec = parse_cluster_queue(document)
             self._snapshot.set_queue(spec)
             self._snapshot.set_active(spec.name, is_active=True)
-            self._snapshot.queues[spec.name].node.add_all(_reserved(document))
+            self._snapshot.queues[spec.name].node.add_all(self._reserved[spec.name])
         self._snapshot.refresh()
         self._assigner = FlavorAssigner(
             self._snapshot, configuration=self._configuration, oracle=_NoPreemption()
         )
         self._queue_of = {
-            (item["metadata"].get("namespace", ""), item["metadata"]["name"]): str(
-                (item.get("spec") or {}).get("clusterQueue") or ""
-            )
-            for item in local_queues
+            _place(item): str((item.get("spec") or {}).get("clusterQueue") or "")
+            for item in kinds["local_queues"]
         }
+
+    def count(self, kind: str, document: Document) -> bool:
+        """Count what one of its objects tells now, as ``kind``, an argument of the constructor.
+
+        False where it asks for something else than what was read: then all is to be read anew.
+        Queues tell of every workload, so this is worth its while.
+        """
+        if self._read[kind].get(_place(document)) != _asked(document):
+            return False
+        if kind == "queues":
+            name = document["metadata"]["name"]
+            before, self._reserved[name] = self._reserved[name], _reserved(document)
+            node = self._snapshot.queues[name].node
+            node.remove_all(before)
+            node.add_all(self._reserved[name])
+        return True
 
     def queue_of(self, document: Document) -> str:
         """Name of the ClusterQueue that a workload would wait in; empty when there is none."""
@@ -166,6 +188,12 @@ class WorkerQuota:
         state = self._snapshot.queues.get(queue)
         if state is not None:
             state.node.add_all(usage)
+
+    def unbook(self, queue: str, usage: Usage) -> None:
+        """Count it no more: it is reported by now, or never will be."""
+        state = self._snapshot.queues.get(queue)
+        if state is not None:
+            state.node.remove_all(usage)
 
     def labels_of(self, flavors: Iterable[str]) -> dict[str, str]:
         """Node labels of some flavors."""
@@ -199,6 +227,16 @@ class WorkerQuota:
             times=_times(devices, queue),
             usage=dict(found.usage),
         )
+
+
+def _place(document: Document) -> tuple[str, str]:
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _asked(document: Document) -> tuple[Any, bool]:
+    """What of an object is read, but for what a queue reports."""
+    return document.get("spec"), bool(document["metadata"].get("deletionTimestamp"))
 
 
 def _fit(found: Assignment, queue: ClusterQueueState) -> Fit:

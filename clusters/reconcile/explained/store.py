@@ -25,6 +25,7 @@ from django.utils import timezone
 
 from budgets.models import Workspace
 from clusters.models import PendingReason, Question, QueueShare, ShadowDifference, ShadowTally
+from clusters.reconcile.runtime import threads
 from clusters.reconcile.runtime.rows import store_apart
 
 log = structlog.stdlib.get_logger(__name__)
@@ -83,7 +84,7 @@ class ReasonStore:
 
     def start(self) -> None:
         """Begin to poll for questions."""
-        self._thread.start()
+        threads.start(self._thread)
 
     def close(self) -> None:
         """Write what is left and end."""

@@ -30,6 +30,7 @@ from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.external.defects import CopySeen, Patient
 from clusters.reconcile.multikueue.local import dispatched_workers, local_job, workers_of
 from clusters.reconcile.multikueue.workers import DispatchFleet, LinkedWorkers
+from clusters.reconcile.runtime import threads
 from clusters.reconcile.runtime.watches import Change, Seen
 
 ASK_EVERY_S: Final = 0.2
@@ -67,7 +68,7 @@ class Returns:
                     target=self._ask, args=(name, client, stop), name=f"{name}-return", daemon=True
                 )
                 self._asked[name] = client, stop, thread
-                thread.start()
+                threads.start(thread)
 
     def close(self) -> None:
         """Ask nobody any more."""

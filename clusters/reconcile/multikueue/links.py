@@ -22,6 +22,7 @@ from clusters.kube.resources import Resource
 from clusters.kueue.workload.parser import parse_time
 from clusters.reconcile.multikueue.profiles import REASON as BAD_PROFILE
 from clusters.reconcile.runtime.job_cache import JobCache
+from clusters.reconcile.runtime.threads import start
 from clusters.reconcile.runtime.watches import Sink, Watches
 
 CREDENTIAL_EVERY_S = 5.0
@@ -168,23 +169,19 @@ class Link:
             self._connect(client)
 
     def _connect(self, client: KubeClient) -> None:
-        self.client = client
         self.cache = JobCache(self._kinds.resources)
         self.state = _failed("connecting")
         self._pulse_stop = threading.Event()
         self._pulse = Pulse(client)
-        threading.Thread(
-            target=self._pulse.run,
-            args=(self._pulse_stop,),
-            name=f"{self.name}-pulse",
-            daemon=True,
-        ).start()
+        beats, name = self._pulse.run, f"{self.name}-pulse"
+        start(threading.Thread(target=beats, args=(self._pulse_stop,), name=name, daemon=True))
         self._watches = Watches(client, cluster=self.name, pulse=self._pulse, sink=self._sink)
         selection = Selection(labels=f"{labels.ORIGIN}={self._origin}")
         self._watches.add(r.WORKLOAD, selection=selection)
         for kind in self._kinds:
             may_be_missing = not kind.is_required
             self._watches.add(kind.resource, selection=selection, is_optional=may_be_missing)
+        self.client = client  # at last: what began in part is begun anew
 
 
 def _connected(unserved: Collection[Resource]) -> Condition:

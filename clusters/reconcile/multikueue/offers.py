@@ -6,13 +6,14 @@ be read gives an unknown offer and is nominated after the others.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import structlog
 from django.db import DatabaseError, connection
@@ -21,23 +22,30 @@ from django.utils.functional import SimpleLazyObject
 from budgets.models import Workspace
 from budgets.selectors.billing import rates_now
 from clusters.documents import labels
-from clusters.documents.keys import Document, annotations_of, labels_of
+from clusters.documents.keys import Document, annotations_of, key_of, labels_of
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
+from clusters.kube.resources import Resource
 from clusters.kueue.amounts import Usage
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.cache import Cache
-from clusters.reconcile.runtime.watches import Seen, Watches
+from clusters.reconcile.runtime.watches import Change, Seen, Watches
 
 log = structlog.stdlib.get_logger(__name__)
 
 Prices = Callable[[str, datetime], Mapping[str, Decimal]]
 """Per device and hour by flavor, for a namespace at a time."""
 
-QUOTA_KINDS: Final = (r.CLUSTER_QUEUE, r.COHORT, r.RESOURCE_FLAVOR, r.LOCAL_QUEUE)
+QUOTA_KINDS: Final[Mapping[Resource, str]] = {
+    r.CLUSTER_QUEUE: "queues",
+    r.COHORT: "cohorts",
+    r.RESOURCE_FLAVOR: "flavors",
+    r.LOCAL_QUEUE: "local_queues",
+}
+"""What is watched, and as what :class:`WorkerQuota` reads it."""
 # A busy queue may tell some seconds late what it took; until then it counts as booked.
 BOOKED_S: Final = 10.0
 FAILURES_FOR: Final = timedelta(hours=1)
@@ -53,23 +61,24 @@ class Scout:
         self._name, self._client_for = name, client_for
         self._born_at = time.monotonic()
         self._watches: Watches | None = None
-        self._reflectors: list[Any] = []
         self._tried_at = -CONNECT_EVERY_S
-        self._has_changed = False
+        self._lock = threading.Lock()
+        self._told: dict[tuple[Resource, str], Seen] = {}
+        self._is_read = False
         self._quota: WorkerQuota | None = None
-        self._booked: list[tuple[float, str, Usage]] = []
+        self._booked: deque[tuple[float, str, Usage]] = deque()
 
     def quota(self) -> WorkerQuota | None:
         """The worker's quota now; None while it is not known."""
         self._connect()
-        if not self._reflectors or not all(item.is_synced for item in self._reflectors):
+        watches = self._watches
+        if watches is None or not all(watches.of(kind).is_synced for kind in QUOTA_KINDS):
             return None
-        moment = time.monotonic()
-        over = [item for item in self._booked if item[0] <= moment]
-        if over or self._has_changed or self._quota is None:
-            self._booked = [item for item in self._booked if item[0] > moment]
-            self._has_changed = False
-            self._quota = self._read()
+        self._forget_booked()
+        with self._lock:
+            told, self._told = self._told, {}
+        if not self._is_read or not all(self._is_counted(seen) for seen in told.values()):
+            self._quota, self._is_read = self._read(watches), True
         return self._quota
 
     @property
@@ -97,17 +106,41 @@ class Scout:
         except ClusterError as error:
             log.info("offers_unknown", cluster=self._name, error=error)
             return
-        self._watches = Watches(client, cluster=self._name, pulse=None, sink=self._take)
-        self._reflectors = [self._watches.add(kind, is_optional=True) for kind in QUOTA_KINDS]
+        watches = Watches(client, cluster=self._name, pulse=None, sink=self._take)
+        try:
+            for kind in QUOTA_KINDS:
+                watches.add(kind, is_optional=True)
+        except RuntimeError:  # no thread could be started
+            watches.close()
+            raise
+        self._watches = watches
 
     def _take(self, seen: Seen) -> None:
-        self._has_changed = True
+        """Of each object the newest, until somebody asks; from the threads of the watches."""
+        if seen.change is not Change.SYNCED:
+            with self._lock:
+                self._told[seen.resource, key_of(seen.document)] = seen
 
-    def _read(self) -> WorkerQuota | None:
-        assert self._watches is not None
-        queues, cohorts, flavors, local = (self._watches.snapshot(kind) for kind in QUOTA_KINDS)
+    def _is_counted(self, seen: Seen) -> bool:
+        """Whether a change is one of what is reserved, and is counted; else all is read anew."""
+        if self._quota is None or seen.change is Change.DELETED:
+            return False
         try:
-            found = WorkerQuota(queues=queues, cohorts=cohorts, flavors=flavors, local_queues=local)
+            return self._quota.count(QUOTA_KINDS[seen.resource], seen.document)
+        except (KeyError, ValueError):
+            return False  # to be told of where it is read
+
+    def _forget_booked(self) -> None:
+        moment = time.monotonic()
+        while self._booked and self._booked[0][0] <= moment:
+            _, queue, usage = self._booked.popleft()
+            if self._quota is not None:
+                self._quota.unbook(queue, usage)
+
+    def _read(self, watches: Watches) -> WorkerQuota | None:
+        objects = {name: watches.snapshot(kind) for kind, name in QUOTA_KINDS.items()}
+        try:
+            found = WorkerQuota(**objects)
         except (KeyError, ValueError) as error:
             log.warning("offers_unknown", cluster=self._name, error=error)
             return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,6 +37,7 @@ from clusters.kube.kubeconfig import connection_of
 from clusters.kube.resources import Resource
 from clusters.kube.shares import Share, Shares
 from clusters.manifests.names import KUEUE_NAMESPACE
+from clusters.reconcile.runtime.threads import Executor
 
 CLUSTER_PROFILE: Final = Resource(
     "multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile", True
@@ -114,7 +115,7 @@ class Profiles:
         self._client, self._providers, self._now, self._run = client, providers, now, run
         self._known: dict[str, _Known] = {}
         self._open: list[KubeClient] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
 
     def client_for(self, name: str) -> KubeClient:
         """The client for a profile as it is now; another one once its credential was renewed.
@@ -163,7 +164,7 @@ class Profiles:
 
     def _ask(self, access: _Access) -> Future[Credential]:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(4, thread_name_prefix="access-plugin")
+            self._pool = Executor(4, name="access-plugin")
         return self._pool.submit(self._run, access.plugin, access.cluster)
 
     def _is_due(self, known: _Known) -> bool:

@@ -8,7 +8,6 @@ turn, so that no tenant's work waits for all that another has asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -20,6 +19,7 @@ from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.reconcile.runtime.cache import Effect
 from clusters.reconcile.runtime.queue import Turns, namespace_of
+from clusters.reconcile.runtime.threads import Executor
 from clusters.reconcile.runtime.writer import Write, Writer, WritingStopped
 
 K = TypeVar("K")
@@ -61,7 +61,7 @@ class Pool(Generic[K]):
 
     def __init__(self, answer: Callable[[Answer[K]], None], *, threads: int, name: str) -> None:
         self._answer, self._threads, self._name = answer, threads, name
-        self._lanes: dict[str, tuple[ThreadPoolExecutor, Turns[Callable[[], None]]]] = {}
+        self._lanes: dict[str, tuple[Executor, Turns[Callable[[], None]]]] = {}
         self._lock = Lock()
 
     def start(self, key: K, work: Work, *, about: Any = None, lane: str = "") -> None:
@@ -76,7 +76,7 @@ class Pool(Generic[K]):
         found = self._lanes.get(lane)
         if found is None:
             name = f"{self._name}-{lane}" if lane else self._name
-            found = ThreadPoolExecutor(self._threads, thread_name_prefix=name), Turns()
+            found = Executor(self._threads, name=name), Turns()
             self._lanes[lane] = found
         executor, turns = found
         with self._lock:

@@ -23,6 +23,7 @@ from clusters.documents.keys import Document
 from clusters.documents.times import stamp
 from clusters.errors import AlreadyExists, ClusterError, Forbidden, LeaseLost
 from clusters.kube import resources as r
+from clusters.reconcile.runtime import threads
 from clusters.reconcile.runtime.writer import Verb, Write, Writer, WritingStopped
 
 log = structlog.stdlib.get_logger(__name__)
@@ -159,7 +160,7 @@ class Recorder:
             if event.is_once:
                 self._remember(event)
             if self._thread.ident is None and not self._stop.is_set():
-                self._thread.start()
+                threads.start(self._thread)
 
     def _remember(self, event: Event) -> None:
         self._told[event] = None

@@ -17,6 +17,7 @@ from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
 from clusters.kube.watch import Reflector, ReflectorSettings
+from clusters.reconcile.runtime import threads
 
 BATCH: Final = 500
 """So many things are taken at once, so that a flood leaves time to act between them."""
@@ -145,8 +146,8 @@ class Watches:
             self._optional.add(resource)
         name = f"{self._cluster}-{resource.plural}"
         thread = threading.Thread(target=reflector.run, args=(self._stop,), name=name, daemon=True)
+        threads.start(thread)
         self._threads.append(thread)
-        thread.start()
         return reflector
 
     def _watched(self) -> list[tuple[Resource, Reflector]]:

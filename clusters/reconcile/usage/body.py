@@ -25,6 +25,7 @@ from clusters.errors import ClusterError
 from clusters.kube.resources import WORKLOAD
 from clusters.models import WorkloadEvent
 from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.runtime import threads
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import Doing
 from clusters.reconcile.runtime.rows import is_away, is_refusal, store_apart
@@ -109,7 +110,7 @@ class UsageBody(Controller[str]):
         name = f"{self.cluster}-usage-measure"
         counting = threading.Thread(target=self.counting.run, name=name, daemon=True)
         if self.context.cluster.runs_jobs:
-            counting.start()
+            threads.start(counting)
         try:
             super().run()
             self.turn_with_database()
