@@ -41,7 +41,9 @@ ANSWER_LIMIT = 64 * 1024 * 1024
 """Bytes of one answer; a list that has more is read in smaller pages."""
 SMALL_ANSWER = 1024 * 1024
 """Bytes of an answer that says little: a version, a namespace, a token."""
-POOL_SIZE = 16
+POOL_SIZE = 32
+"""Connections that wait to be used again. Watches that end together bring back a dozen at once, and
+what finds no room is closed and opened anew."""
 USER_AGENT = "gpu-budget-portal"
 UNAUTHORIZED = 401
 JSON = "application/json"

@@ -163,8 +163,9 @@ def _webhooks(request: HttpRequest, user: Any) -> Section:
     return Section(
         key="webhooks",
         title="Webhooks",
-        text="POST of a JSON document; Portal-Signature is t=SECONDS,v1=HMAC-SHA256 of "
-        "SECONDS.BODY with the signing key, Portal-Delivery the same in every attempt.",
+        text="The portal sends a JSON document by POST. The header Portal-Signature is "
+        "t=SECONDS,v1=HMAC, the HMAC-SHA256 of SECONDS.BODY with the signing key. The header "
+        "Portal-Delivery is the same in every attempt.",
         columns=("Name", "Address", "Alerts of"),
         rows=[
             Row(
