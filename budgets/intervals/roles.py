@@ -85,7 +85,9 @@ class Managers:
             key = (copy.facts.namespace, copy.facts.name)
             self._by_name.setdefault(key, []).append(copy)
         self._namings = {copy.uid: namings_of(copy) for copy in managers}
-        self._turns = {uid: [row.start for row in rows] for uid, rows in self._namings.items()}
+        self._turns = {
+            uid: [(row.start, row.cluster) for row in rows] for uid, rows in self._namings.items()
+        }
         for copy in copies:
             self._begin_turns(copy)
 
@@ -97,8 +99,10 @@ class Managers:
         namings, turns = self._namings[manager.uid], self._turns[manager.uid]
         for epoch in copy.epochs:
             at = _about(namings, copy, epoch)
-            if at is not None and _names(namings[at], copy, epoch):
-                turns[at] = min(turns[at], epoch.reserved_at)
+            if at is None or namings[at].cluster != copy.cluster:
+                continue
+            if not _is_too_late(namings[at].start, copy, epoch):
+                turns[at] = min(turns[at], (epoch.reserved_at, copy.cluster))
 
     def manager_of(self, copy: WorkloadCopy) -> WorkloadCopy | None:
         """Return the manager's object, by its uid where the copy says it, else by name.
@@ -128,10 +132,9 @@ class Managers:
         if at is None:
             return [_unnamed(copy, epoch, manager)]
         naming = namings[at]
-        if naming.cluster == copy.cluster and not _names(naming, copy, epoch):
+        if naming.cluster == copy.cluster and _is_too_late(naming.start, copy, epoch):
             return [RoleSegment(start, None, IntervalKind.RACE, "it was named only later")]
-        turns = zip(self._turns[manager.uid][at:], namings[at:], strict=True)
-        return _by_turns(copy.cluster, epoch, [(start, row.cluster) for start, row in turns])
+        return _by_turns(copy.cluster, epoch, self._turns[manager.uid][at:])
 
     def is_copy(self, copy: WorkloadCopy) -> bool:
         """Whether a workload is a copy of one of the manager's.
@@ -190,10 +193,6 @@ def _is_too_late(named_at: datetime, copy: WorkloadCopy, epoch: Epoch) -> bool:
         return True
     is_newest = epoch.number == len(copy.epochs)
     return not is_newest and copy.epochs[epoch.number].reserved_at <= named_at
-
-
-def _names(naming: Naming, copy: WorkloadCopy, epoch: Epoch) -> bool:
-    return naming.cluster == copy.cluster and not _is_too_late(naming.start, copy, epoch)
 
 
 def _by_turns(

@@ -50,6 +50,7 @@ limit is higher by that of the threads there are. A recursion that Python ends t
 BEGINS_S: Final = 5.0
 THREADS: Final = 16
 """So many threads has a shift that begins room for at once, for so long."""
+_limiting = threading.Lock()
 
 
 def place_of(slug: str, role: str) -> str:
@@ -296,11 +297,12 @@ def _limit(memory: int, *, beginning: int) -> None:
     told of, two, and more for each shift that is beginning.
     """
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    threads = threading.active_count() + COMING.count + 2 + THREADS * beginning
-    allowed = memory + STACK * threads
-    if hard != resource.RLIM_INFINITY:
-        allowed = min(allowed, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+    with _limiting:  # who counted fewer threads does not have the last word
+        threads = threading.active_count() + COMING.count + 2 + THREADS * beginning
+        allowed = memory + STACK * threads
+        if hard != resource.RLIM_INFINITY:
+            allowed = min(allowed, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
 
 def _on_thread_error(told: threading.ExceptHookArgs) -> None:

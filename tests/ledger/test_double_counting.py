@@ -118,14 +118,20 @@ def test_requeue_on_the_same_worker_stays_billable():
     ]
 
 
-def test_lost_worker_is_billed_only_until_the_copy_that_was_named_after_it_is():
-    """Which was admitted at 111 and named at 112: that second is billed once."""
+def lost() -> tuple[Job, Job, Job, Job]:
+    """West, which is lost at 100, keeps its copy; its next one, in the east, is named at 112."""
     hub, east, west = race()
     east.delete(6)
     hub.admit(5).set(cluster_name="west").see(5)
     hub.evict(100).release(100).set(cluster_name="").see(100)
     second = Job("east", "e2", created=110, origin=ORIGIN).admit(111).see(111)
     hub.reserve(105).see(105).admit(112).set(cluster_name="east").see(112)
+    return hub, east, west, second
+
+
+def test_lost_worker_is_billed_only_until_the_copy_that_was_named_after_it_is():
+    """Which was admitted at 111 and named at 112: that second is billed once."""
+    hub, east, west, second = lost()
     west.see(400)
     found = rows(hub, east, west, second)
     assert [row for row in found if row[0] == "west"] == [
@@ -137,12 +143,7 @@ def test_lost_worker_is_billed_only_until_the_copy_that_was_named_after_it_is():
 
 def test_lost_worker_that_is_named_again_is_billed_again():
     """Its old copy ran on; under Kueue it takes the workload back when it returns."""
-    hub, east, west = race()
-    east.delete(6)
-    hub.admit(5).set(cluster_name="west").see(5)
-    hub.evict(100).release(100).set(cluster_name="").see(100)
-    second = Job("east", "e2", created=110, origin=ORIGIN).admit(111).see(111)
-    hub.reserve(105).see(105).admit(112).set(cluster_name="east").see(112)
+    hub, east, west, second = lost()
     hub.set(cluster_name="west").see(200)
     second.delete(201)
     west.see(400)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
+from clusters.documents.keys import place_of
 from clusters.kueue.amounts import Amount, FlavorResource, Usage, parse_amount, whole
 from clusters.kueue.assignment.flavor_assigner import AssignmentRequest, FlavorAssigner
 from clusters.kueue.assignment.outcome import Assignment, AssignmentMode, FlavorMode
@@ -138,7 +139,7 @@ class WorkerQuota:
             "flavors": list(flavors),
             "local_queues": list(local_queues),
         }
-        self._read = {kind: {_place(d): _asked(d) for d in kinds[kind]} for kind in kinds}
+        self._read = {kind: {place_of(d): _asked(d) for d in kinds[kind]} for kind in kinds}
         self._reserved = {d["metadata"]["name"]: _reserved(d) for d in kinds["queues"]}
         self._configuration = Configuration()
         self._snapshot = Snapshot()
@@ -158,7 +159,7 @@ class WorkerQuota:
             self._snapshot, configuration=self._configuration, oracle=_NoPreemption()
         )
         self._queue_of = {
-            _place(item): str((item.get("spec") or {}).get("clusterQueue") or "")
+            place_of(item): str((item.get("spec") or {}).get("clusterQueue") or "")
             for item in kinds["local_queues"]
         }
 
@@ -168,7 +169,7 @@ class WorkerQuota:
         False where it asks for something else than what was read: then all is to be read anew.
         Queues tell of every workload, so this is worth its while.
         """
-        if self._read[kind].get(_place(document)) != _asked(document):
+        if self._read[kind].get(place_of(document)) != _asked(document):
             return False
         if kind == "queues":
             name = document["metadata"]["name"]
@@ -227,11 +228,6 @@ class WorkerQuota:
             times=_times(devices, queue),
             usage=dict(found.usage),
         )
-
-
-def _place(document: Document) -> tuple[str, str]:
-    metadata = document["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
 
 
 def _asked(document: Document) -> tuple[Any, bool]:

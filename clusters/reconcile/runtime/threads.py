@@ -10,11 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 
 class Coming:
@@ -41,15 +37,6 @@ class Coming:
         if threads > 0 and self.on_more is not None:
             self.on_more()
 
-    @contextmanager
-    def told(self, threads: int = 1) -> Iterator[None]:
-        """Whoever comes does so meanwhile."""
-        self.add(threads)
-        try:
-            yield
-        finally:
-            self.add(-threads)
-
 
 COMING: Final = Coming()
 """Of this process, as its limit of memory is."""
@@ -57,8 +44,11 @@ COMING: Final = Coming()
 
 def start(thread: threading.Thread) -> None:
     """Start a thread that has room for its stack."""
-    with COMING.told():
+    COMING.add(1)
+    try:
         thread.start()
+    finally:
+        COMING.add(-1)
 
 
 class Executor(ThreadPoolExecutor):
