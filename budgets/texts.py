@@ -5,7 +5,8 @@ person sends is refused with the place where it stands; what a cluster tells, wh
 refuse, is kept with U+FFFD in their stead.
 
 JSON of others is read while the garbage collector waits: brackets within brackets lead the parser
-to the end of the interpreter's stack, and whatever is cleaned up there, of whomever, fails.
+to the end of the interpreter's stack, and whatever is cleaned up there, of whomever, fails. A quick
+parser reads it, which has each key once for all documents; what that one refuses, Python's reads.
 
 Source: PostgreSQL manual, 8.14 (JSON types); YAML 1.1, read as Kubernetes reads it
 (sigs.k8s.io/yaml, a fork of go-yaml 2.4: its README on numbers of base 60, resolve.go on integers).
@@ -20,6 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 MOST_VALUES: Final = 20_000
@@ -70,12 +72,19 @@ def read_json(text: str | bytes) -> Any:
     collects = gc.isenabled()
     gc.disable()
     try:
-        return json.loads(body.decode())
+        return _parsed(body)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     finally:
         if collects:
             gc.enable()
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except ValueError:  # such as a number beyond a float, which is not a fault of the JSON
+        return json.loads(body.decode())
 
 
 def _kept_escape(match: re.Match[bytes]) -> bytes:

@@ -51,6 +51,25 @@ def test_writes_that_can_wait_go_one_at_a_time_queues_and_workloads_in_turn():
     assert low.next() == ""
 
 
+def told(low: LowPriority) -> list[str]:
+    return list(iter(low.next, ""))
+
+
+def test_queues_that_changed_go_before_the_rest_of_a_pass_and_do_not_hold_it_up():
+    low = LowPriority()
+    low.begin_pass([f"ClusterQueue:{number}" for number in range(9)], now=0)
+    changed = [f"ClusterQueue:{number}" for number in (8, 3, 7, 6, 5, 8)]
+    low.change(changed)
+    assert low.wait_s(0) == 0
+    first = ["8", "3", "7", "6", "0", "5"]
+    rest = ["1", "2", "4"]
+    assert told(low) == [f"ClusterQueue:{number}" for number in first + rest]
+    low.change(["ClusterQueue:8"])
+    low.add(["ns/a", "ns/b"])
+    assert low.wait_s(0) == 0
+    assert set(told(low)) == {"ClusterQueue:8", "ns/a", "ns/b"}
+
+
 def test_writes_that_can_wait_rest_while_decisions_are_written():
     low = LowPriority()
     low.add(["ns/a", "ns/b"])

@@ -209,7 +209,15 @@ class ClusterState:
     # Settling
 
     def settle(self, now: datetime) -> None:
-        """Bring derived numbers, activity and woken workloads up to date."""
+        """Bring everything up to date: derived numbers, activity and woken workloads."""
+        self.refresh()
+        self._waking.happen(labels_of=self.namespace_labels, now=now)
+
+    def refresh(self) -> None:
+        """Bring derived numbers and activity up to date.
+
+        Woken workloads stay parked until a cycle or a question: that goes through whole trees.
+        """
         if self._is_unsettled:
             self.snapshot.reshape_places()
             for name, state in self.snapshot.queues.items():
@@ -217,7 +225,6 @@ class ClusterState:
                 relate_to_topology(state, flavors=self.snapshot.flavors, checks=self.checks)
             self._is_unsettled = False
         self.snapshot.refresh()
-        self._waking.happen(labels_of=self.namespace_labels, now=now)
 
     def condition(self, spec: ClusterQueueSpec) -> ActiveCondition:
         """Active condition of a ClusterQueue."""

@@ -56,7 +56,7 @@ def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueRe
     Raises:
         KeyError: it does not exist.
     """
-    engine.state.settle(now)
+    engine.state.refresh()
     queue = engine.state.snapshot.queues[name]
     pending = engine.state.queues.queue(name)
     holdings = list(queue.holdings.values())
@@ -78,7 +78,7 @@ def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueRepor
     Raises:
         KeyError: it does not exist.
     """
-    engine.state.settle(now)
+    engine.state.refresh()
     spec = engine.state.queues.local_queues[key]
     queue = engine.state.snapshot.queues.get(spec.cluster_queue)
     holdings = [
@@ -120,7 +120,7 @@ def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
     Raises:
         KeyError: nothing names it.
     """
-    engine.state.settle(now)
+    engine.state.refresh()
     return share_of(engine.state.snapshot.cohorts[name].node).published
 
 
@@ -149,7 +149,7 @@ class ShareReport:
 
 def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
     """Shares of everything below a Cohort, ClusterQueues first. O(nodes and pairs in use)."""
-    engine.state.settle(now)
+    engine.state.refresh()
     snapshot = engine.state.snapshot
     nodes = [
         *((False, state.node) for state in snapshot.queues.values()),

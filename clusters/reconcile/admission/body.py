@@ -34,7 +34,7 @@ from clusters.reconcile.admission.events import events_of, set_aside
 from clusters.reconcile.admission.pace import CyclePace, LowPriority
 from clusters.reconcile.admission.placement import Placement, Placing
 from clusters.reconcile.admission.plan import Surroundings, plan
-from clusters.reconcile.admission.queue_status import queue_keys, queue_write
+from clusters.reconcile.admission.queue_status import queue_key, queue_keys, queue_write
 from clusters.reconcile.configured import settings_of
 from clusters.reconcile.context import ShiftContext
 from clusters.reconcile.runtime.cache import Effect, Place
@@ -124,6 +124,7 @@ class AdmissionBody(Controller[str]):
         self._pace = CyclePace()
         self._low = LowPriority()
         self._is_untold = True
+        self._concerns_all = False
         self._rests_until = self._samples_at = 0.0
         self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
@@ -162,6 +163,12 @@ class AdmissionBody(Controller[str]):
             self._tell()
         if self._is_settled():
             self._reader.work(self._engine, self.cache.of(r.WORKLOAD), now=self.context.now())
+
+    def look(self) -> None:
+        """What came may concern every workload: they are looked at once for all of it."""
+        if self._concerns_all:
+            self._concerns_all = False
+            self.queue.add_all(self.cache.keys_to_plan())
 
     def handle_all(self) -> None:
         """Keys are decided about by an engine that knows what is in force."""
@@ -226,6 +233,7 @@ class AdmissionBody(Controller[str]):
     ) -> None:
         self._feed(resource, key, document, is_gone=is_gone)
         self._reader.stir()
+        self._low.change(self._queues_of(document))
         self.queue.add(key)
         if self._placement.is_wanted:
             self._placement.follow(key, None if is_gone else document)
@@ -234,6 +242,15 @@ class AdmissionBody(Controller[str]):
             self.queue.add(before)
         if is_gone:
             self._clear([key])
+
+    def _queues_of(self, workload: Document) -> Iterator[str]:
+        """Keys of the queues that a Workload is in."""
+        name = (workload.get("spec") or {}).get("queueName", "")
+        local_queue = f"{workload['metadata'].get('namespace', '')}/{name}"
+        spec = self._engine.state.queues.local_queues.get(local_queue)
+        if spec is not None:
+            yield queue_key(r.CLUSTER_QUEUE, spec.cluster_queue)
+            yield queue_key(r.LOCAL_QUEUE, local_queue)
 
     def _template_shown(
         self, resource: Resource, key: str, document: Document, is_gone: bool
@@ -249,7 +266,7 @@ class AdmissionBody(Controller[str]):
             self._placement.want()
         if self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
-            self.queue.add_all(self.cache.keys_to_plan())
+            self._concerns_all = True
 
     def _feed(self, resource: Resource, key: str, document: Document, *, is_gone: bool) -> None:
         """Tell the engine of an object; one that it cannot take in stays outside of it."""
@@ -317,7 +334,7 @@ class AdmissionBody(Controller[str]):
         """What all keys of one turn share."""
         now = self.context.now()
         # Which queues are active is only known once the engine has settled.
-        self._engine.state.settle(now)
+        self._engine.state.refresh()
         facts = self.context.cluster
         own = bool(facts.own_queue)
         return Surroundings(self._engine, self.cache, now, facts.is_single, own)
@@ -502,7 +519,7 @@ class AdmissionBody(Controller[str]):
         if time.monotonic() < self._rests_until or not self._placement.is_known:
             return False
         try:
-            self._engine.state.settle(self.context.now())
+            self._engine.state.refresh()
         except Exception as error:
             self._rest(error)
             return False

@@ -16,13 +16,16 @@ REST: Final = 3.0
 # So long after the last decision the cluster counts as quiet again, seconds.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
+# So many queues that changed are told before one of the pass.
+CHANGED_IN_ROW: Final = 4
 
 
 class LowPriority:
     """Keys whose writes can wait, and when the next one may go.
 
     Workloads are told one by one as they are added; queues in passes over all of them, as what one
-    workload does may show in many. Times are monotonic seconds.
+    workload does may show in many. Those whose own workloads changed go before the rest of a pass:
+    one over a thousand queues takes a while. Times are monotonic seconds.
 
     Attributes:
         under_way: The key whose write was sent and not answered; empty when there is none.
@@ -31,13 +34,19 @@ class LowPriority:
     def __init__(self) -> None:
         self._workloads: dict[str, None] = {}
         self._queues: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
         self._is_queues_turn = True
+        self._changed_in_row = 0
         self.under_way = ""
         self._begun_at = self._free_at = self._pass_at = self._hasty_at = float("-inf")
 
     def add(self, keys: Iterable[str]) -> None:
         """Workloads that have something to tell; the order stays that of the first wish."""
         self._workloads.update(dict.fromkeys(keys))
+
+    def change(self, queues: Iterable[str]) -> None:
+        """Something happened in these queues; the order stays that of the first time."""
+        self._changed.update(dict.fromkeys(queues))
 
     def begin_pass(self, keys: Iterable[str], *, now: float) -> None:
         """Look at every queue again."""
@@ -54,13 +63,14 @@ class LowPriority:
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until the next key may go; None while one is under way or none is there."""
-        if self.under_way or not (self._workloads or self._queues):
+        if self.under_way or not (self._workloads or self._changed or self._queues):
             return None
         return max(0.0, self._free_at - now)
 
     def next(self) -> str:
         """Take the next key out, queues and workloads in turn; empty when there is none."""
-        first, second = self._queues, self._workloads
+        queues = self._next_queues()
+        first, second = queues, self._workloads
         if not self._is_queues_turn:
             first, second = second, first
         keys = first or second
@@ -69,7 +79,16 @@ class LowPriority:
         self._is_queues_turn = keys is self._workloads
         key = next(iter(keys))
         del keys[key]
+        if keys is not self._workloads:
+            self._changed_in_row = self._changed_in_row + 1 if keys is self._changed else 0
+            self._changed.pop(key, None)
+            self._queues.pop(key, None)
         return key
+
+    def _next_queues(self) -> dict[str, None]:
+        """Those that changed, but for every few of them one of the pass."""
+        is_turn_of_pass = self._changed_in_row >= CHANGED_IN_ROW and self._queues
+        return self._queues if is_turn_of_pass else self._changed or self._queues
 
     def sent(self, key: str, *, now: float) -> None:
         """The key's write is under way."""

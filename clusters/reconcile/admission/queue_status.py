@@ -28,10 +28,15 @@ _RESOURCES: Mapping[str, Resource] = {
 
 
 def queue_keys(engine: Engine, cache: Cache) -> Iterator[str]:
-    """Keys of all objects whose status is kept here: ``Kind:name`` or ``Kind:namespace/name``."""
+    """Of each object whose status is kept here: ``Kind:name`` or ``Kind:namespace/name``."""
     for resource in (r.CLUSTER_QUEUE, r.LOCAL_QUEUE, r.COHORT):
         if resource != r.COHORT or engine.configuration.fair_strategies:
-            yield from (f"{resource.kind}:{key}" for key in cache.of(resource))
+            yield from (queue_key(resource, key) for key in cache.of(resource))
+
+
+def queue_key(resource: Resource, key: str) -> str:
+    """What an object whose status is kept here is called in the shift."""
+    return f"{resource.kind}:{key}"
 
 
 def queue_write(engine: Engine, cache: Cache, key: str, *, now: datetime) -> Write | None:

@@ -79,8 +79,17 @@ class Cache:
         """One document; None when there is none."""
         return self._documents[resource].get(key)
 
+    def has(self, resource: Resource, document: Document) -> bool:
+        """Whether this state of an object is the one that is known."""
+        known = self._documents[resource].get(key_of(document))
+        if known is None or uid_of(known) != uid_of(document):
+            return False
+        return 0 < version_of(document) == version_of(known)
+
     def put(self, resource: Resource, document: dict[str, Any]) -> bool:
         """Take in a document; False when that state of the object, or a newer one, is known.
+
+        Of the same state the later copy is kept: that of a watch, which keeps it, too.
 
         Raises:
             Exception: what an index raised; the cache is as it was.
@@ -89,6 +98,8 @@ class Cache:
         documents = self._documents[resource]
         known = documents.get(key)
         if known is not None and uid_of(known) == uid and version <= version_of(known):
+            if known is not document and known == document:
+                documents[key] = document
             return False
         if version <= self._gone.get(uid, -1):
             return False

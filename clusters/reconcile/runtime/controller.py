@@ -439,10 +439,12 @@ class Controller(Generic[K]):
     def take_effect(self, effect: Effect) -> bool:
         """Take in at once what a watch would tell later; whether it could be read."""
         document, change = effect.document, Change.UPSERT
+        cache = self.cache_of(effect.cluster)
         if document is None:
-            cache = self.cache_of(effect.cluster)
             document = cache.get(effect.resource, effect.key) if cache is not None else None
             change = Change.DELETED
+        elif cache is not None and not self._unread and cache.has(effect.resource, document):
+            return True  # its watch was quicker
         if document is None:
             return True
         return self.take_safely(Seen(change, effect.cluster, effect.resource, document))

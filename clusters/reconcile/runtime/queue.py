@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -33,6 +33,8 @@ class Turns(Generic[E]):
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, OrderedDict[E, None]] = OrderedDict()
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self._shut: set[str] = set()
         self._count = 0
 
     def __len__(self) -> int:
@@ -40,7 +42,11 @@ class Turns(Generic[E]):
 
     def add(self, namespace: str, entry: E) -> None:
         """Where it waits already, it keeps its place; the first of its namespace comes last."""
-        line = self._lines.setdefault(namespace, OrderedDict())
+        line = self._lines.get(namespace)
+        if line is None:
+            line = self._lines[namespace] = OrderedDict()
+            if namespace not in self._shut:
+                self._open[namespace] = None
         self._count += entry not in line
         line[entry] = None
 
@@ -52,22 +58,39 @@ class Turns(Generic[E]):
         del line[entry]
         self._count -= 1
         if not line:
-            del self._lines[namespace]
+            self._forget(namespace)
         return True
 
-    def next(self, may: Callable[[str], bool] = lambda namespace: True) -> E | None:
-        """Take out whose turn it is, of the namespaces that may; None where nobody is."""
-        namespace = next(filter(may, self._lines), None)
+    def shut(self, namespace: str) -> None:
+        """It is none of the open namespaces any more, whether something of it waits or not."""
+        self._shut.add(namespace)
+        self._open.pop(namespace, None)
+
+    def open(self, namespace: str) -> None:
+        """It is open again, and comes last of those that are."""
+        self._shut.discard(namespace)
+        if namespace in self._lines:
+            self._open[namespace] = None
+
+    def next(self, *, is_open: bool = False) -> E | None:
+        """Take out whose turn it is, of all namespaces or of the open ones; None for nobody."""
+        namespace = next(iter(self._open if is_open else self._lines), None)
         if namespace is None:
             return None
         line = self._lines[namespace]
         found, _ = line.popitem(last=False)
         self._count -= 1
-        if line:
-            self._lines.move_to_end(namespace)
-        else:
-            del self._lines[namespace]
+        if not line:
+            self._forget(namespace)
+            return found
+        self._lines.move_to_end(namespace)
+        if namespace in self._open:
+            self._open.move_to_end(namespace)
         return found
+
+    def _forget(self, namespace: str) -> None:
+        del self._lines[namespace]
+        self._open.pop(namespace, None)
 
 
 class RateLimiter(Generic[K]):
@@ -204,9 +227,7 @@ class WorkQueue(Generic[K]):
         Returns:
             None where no key is ready, or none may begin.
         """
-        if self.load < most_under_way:
-            return self._ready.next()
-        return self._ready.next(lambda namespace: namespace not in self._writing)
+        return self._ready.next(is_open=self.load >= most_under_way)
 
     def take(self) -> list[K]:
         """Take out all keys that are ready, in turn."""
@@ -246,6 +267,7 @@ class WorkQueue(Generic[K]):
         if key not in self._busy:
             self._busy.add(key)
             self._writing[namespace_of(key)] += 1
+            self._ready.shut(namespace_of(key))
         if self._ready.remove(namespace_of(key), key):
             self._later[key] = None
 
@@ -257,6 +279,7 @@ class WorkQueue(Generic[K]):
             self._writing[namespace] -= 1
             if not self._writing[namespace]:
                 del self._writing[namespace]
+                self._ready.open(namespace)
         if key in self._later and key not in self._held:
             del self._later[key]
             self._ready.add(namespace_of(key), key)

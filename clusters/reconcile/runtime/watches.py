@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+from clusters.documents.alike import Alike
 from clusters.documents.keys import without_writers
 from clusters.documents.packed import packed
 from clusters.errors import Forbidden, NotFound
@@ -82,11 +83,12 @@ class _Teller:
 
 
 def _keeping(keep: Keep) -> Keep:
-    """The same, packed; a document that it cannot read is told whole, to whom it concerns."""
+    """The same, packed, with what others have alike; one that it cannot read is told whole."""
+    alike = Alike()
 
     def kept(document: dict[str, Any]) -> dict[str, Any]:
         try:
-            return packed(keep(document))
+            return alike.of(packed(keep(document)))
         except Exception:  # in a thread that all other objects of the kind depend on
             return document
 

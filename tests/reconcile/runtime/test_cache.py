@@ -44,7 +44,33 @@ def test_the_newer_state_stands(first: Document, second: Document, is_news: bool
     cache = Cache()
     assert cache.put(r.WORKLOAD, first)
     assert cache.put(r.WORKLOAD, second) is is_news
-    assert cache.get(r.WORKLOAD, "n/w") is (second if is_news else first)
+    assert cache.get(r.WORKLOAD, "n/w") == (second if is_news else first)
+
+
+def test_of_one_state_the_copy_of_the_watch_is_kept():
+    cache, answer, watched = Cache(), workload(version=2), workload(version=2)
+    assert cache.put(r.WORKLOAD, answer)
+    assert cache.has(r.WORKLOAD, watched)
+    assert not cache.put(r.WORKLOAD, watched)
+    assert cache.get(r.WORKLOAD, "n/w") is watched
+
+
+def test_of_one_state_that_is_told_in_two_ways_the_first_stands():
+    cache, first = Cache(), workload(version=2)
+    cache.put(r.WORKLOAD, first)
+    cache.put(r.WORKLOAD, workload(version=2, labels={"told": "otherwise"}))
+    assert cache.get(r.WORKLOAD, "n/w") is first
+
+
+@pytest.mark.parametrize(
+    "other",
+    [workload(version=1), workload(version=3), workload(uid="b", version=2), workload("x")],
+    ids=["older", "newer", "another object", "another name"],
+)
+def test_another_state_is_not_there(other: Document):
+    cache = Cache()
+    cache.put(r.WORKLOAD, workload(version=2))
+    assert not cache.has(r.WORKLOAD, other)
 
 
 def test_an_answer_that_comes_after_the_deletion_does_not_bring_it_back():
