@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Final
 
-from msgspec.json import encode
+from clusters.documents.packed import json_of
 
 SMALL: Final = 128
 LARGE: Final = 8 * 1024
@@ -30,7 +30,7 @@ class Alike:
         return document
 
     def _known(self, part: Any) -> Any:
-        text = encode(part)
+        text = json_of(part)
         if not SMALL <= len(text) <= LARGE:
             return part
         known = self._parts.get(text)

@@ -65,14 +65,14 @@ def _parts(document: Any) -> dict[str, bytes]:
     found = {}
     for key, value in document.items() if isinstance(document, dict) else ():
         if isinstance(value, dict | list) and value and not isinstance(value, Packed):
-            text = _text(value)
+            text = json_of(value)
             if len(text) > HEAVY:
                 found[key] = zlib.compress(text, 1)
     return found
 
 
-def _text(value: Any) -> bytes:
-    """As JSON; empty where it cannot be written as it was read."""
+def json_of(value: Any) -> bytes:
+    """A part as JSON; empty where it cannot be written as it was read."""
     try:
         return encode(value)
     except (OverflowError, RecursionError, TypeError, ValueError):
@@ -81,7 +81,7 @@ def _text(value: Any) -> bytes:
 
 def _size(document: dict[str, Any]) -> int:
     """Bytes of its JSON; more than any limit where only its parts can be written."""
-    return len(_text(document)) or HEAVY + 1
+    return len(json_of(document)) or HEAVY + 1
 
 
 @lru_cache(_OPEN_AT_ONCE)

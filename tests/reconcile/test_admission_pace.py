@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from clusters.documents.keys import Document
 from clusters.kube import resources as r
+from clusters.kube.resources import Resource
+from clusters.reconcile.admission.body import AdmissionBody
 from clusters.reconcile.admission.pace import (
     CYCLE_REST,
     LONGEST_REST_S,
@@ -18,7 +23,8 @@ from clusters.reconcile.admission.pace import (
     CyclePace,
     LowPriority,
 )
-from clusters.reconcile.runtime.queue import CAP_S, WorkQueue
+from clusters.reconcile.context import ShiftContext
+from clusters.reconcile.runtime.queue import CAP_S, WorkQueue, namespace_of
 from tests.reconcile.admission_harness import (
     Embedded,
     Place,
@@ -153,6 +159,59 @@ def test_everything_put_off_is_written_once_the_cluster_is_quiet():
         assert gc.get_freeze_count()
         shift.stop()
     assert not gc.get_freeze_count()
+
+
+class Noting(AdmissionBody):
+    """Notes the namespaces of the workloads that it looks at."""
+
+    looked_at: set[str]
+
+    def handle(self, key: str) -> None:
+        if ":" not in key:
+            self.looked_at.add(namespace_of(key))
+        super().handle(key)
+
+
+@pytest.mark.embedded
+def test_news_of_one_workspace_has_its_own_workloads_looked_at_and_a_flavor_all():
+    with Embedded("w1", webhooks=True) as world:
+        place, bodies = world["w1"], list[Noting]()
+        place.create(*quota_objects(2, namespace="a"))
+        rest = [each for each in quota_objects(2, namespace="b") if not is_flavor(each)]
+        place.create(*rest, *(job("j", namespace=name, run_s=60) for name in ("a", "b")))
+
+        def noting(context: ShiftContext) -> Noting:
+            bodies.append(Noting(context))
+            bodies[0].looked_at = set()
+            return bodies[0]
+
+        world.start("w1", "admission", body=noting)
+
+        def looked_at_after(change: Callable[[], object]) -> set[str]:
+            time.sleep(1.0)
+            bodies[0].looked_at.clear()
+            change()
+            eventually(lambda: bool(bodies[0].looked_at))
+            time.sleep(1.0)
+            return set(bodies[0].looked_at)
+
+        def patch(resource: Resource, name: str, body: Document, namespace: str = "") -> None:
+            place.client.patch(resource, name, body, namespace=namespace or None)
+
+        for name in ("a", "b"):
+            eventually(lambda name=name: is_true(place.workload_of("j", name), "Admitted"))
+        hold = {"spec": {"stopPolicy": "Hold"}}
+        assert looked_at_after(lambda: patch(r.CLUSTER_QUEUE, "a", hold)) == {"a"}
+        assert looked_at_after(lambda: patch(r.LOCAL_QUEUE, "default", hold, "b")) == {"b"}
+        marks = {"metadata": {"labels": {"team": "a"}}}
+        assert looked_at_after(lambda: patch(r.NAMESPACE, "a", marks)) == {"a"}
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        flavor = {"spec": {"tolerations": tolerations}}
+        assert looked_at_after(lambda: patch(r.RESOURCE_FLAVOR, "host", flavor)) == {"a", "b"}
+
+
+def is_flavor(document: Document) -> bool:
+    return bool(document["kind"] == "ResourceFlavor")
 
 
 def explained(place: Place, name: str) -> bool:

@@ -241,6 +241,14 @@ class ClusterState:
         """Labels of a namespace; one that was not fed has its name only."""
         return self.namespaces.get(name) or {labels.NAMESPACE_NAME: name}
 
+    def namespaces_of(self, cluster_queue: str) -> set[str]:
+        """Namespaces of what waits in a ClusterQueue, or may, and of what holds its quota."""
+        found = {key.partition("/")[0] for key in self.queues.feeding(cluster_queue)}
+        queue = self.snapshot.queues.get(cluster_queue)
+        if queue is not None:
+            found.update(each.workload.namespace for each in queue.holdings.values())
+        return found
+
     def _wake_tree_of(self, queue_name: str) -> None:
         """Wake the tree that a queue is in now, named by its Cohort as the queue may leave it."""
         state = self.snapshot.queues.get(queue_name)

@@ -143,6 +143,10 @@ class QueueSet:
         self._fed_by.setdefault(spec.cluster_queue, set()).add(spec.key)
         self._route_again([spec.key], now)
 
+    def feeding(self, name: str) -> Collection[str]:
+        """Keys of the LocalQueues that lead to a ClusterQueue."""
+        return self._fed_by.get(name, ())
+
     def delete_local_queue(self, key: str, *, now: datetime) -> None:
         """Remove a LocalQueue; its workloads wait for it to come back."""
         spec = self.local_queues.pop(key, None)

@@ -42,7 +42,7 @@ from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.faults import PARKED_CAP_S, Doing
 from clusters.reconcile.runtime.job_cache import JobCache
 from clusters.reconcile.runtime.pool import Answer
-from clusters.reconcile.runtime.queue import RateLimiter
+from clusters.reconcile.runtime.queue import RateLimiter, namespace_of
 from clusters.reconcile.runtime.watches import Change, Seen
 from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 from clusters.reconcile.warm_engine import OPTIONAL_KINDS, Looks, engine_kinds, kept_of
@@ -124,7 +124,9 @@ class AdmissionBody(Controller[str]):
         self._pace = CyclePace()
         self._low = LowPriority()
         self._is_untold = True
-        self._concerns_all = False
+        # What came since the last look is about all workloads, or about those of namespaces.
+        self._concerns_all, self._concerned = False, set[str]()
+        self._concerns_at = 0.0
         self._rests_until = self._samples_at = 0.0
         self._around: Surroundings | None = None
         self._reader = reader or EngineReader()
@@ -165,10 +167,21 @@ class AdmissionBody(Controller[str]):
             self._reader.work(self._engine, self.cache.of(r.WORKLOAD), now=self.context.now())
 
     def look(self) -> None:
-        """What came may concern every workload: they are looked at once for all of it."""
-        if self._concerns_all:
-            self._concerns_all = False
-            self.queue.add_all(self.cache.keys_to_plan())
+        """Have the workloads looked at that what came is about: once for all of it.
+
+        Where there are many, it is gathered for ten times as long as finding them takes.
+        """
+        begun = time.monotonic()
+        if not (self._concerns_all or self._concerned) or begun < self._concerns_at:
+            return
+        keys = self.cache.keys_to_plan()
+        if not self._concerns_all:
+            keys = [key for key in keys if namespace_of(key) in self._concerned]
+        self._concerns_all = False
+        self._concerned.clear()
+        self.queue.add_all(keys)
+        now = time.monotonic()
+        self._concerns_at = now + 10 * (now - begun)
 
     def handle_all(self) -> None:
         """Keys are decided about by an engine that knows what is in force."""
@@ -266,6 +279,15 @@ class AdmissionBody(Controller[str]):
             self._placement.want()
         if self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
+            self._concern(resource, key, is_gone)
+
+    def _concern(self, resource: Resource, key: str, is_gone: bool) -> None:
+        """Note which workloads an object is about; of most kinds it may be all."""
+        if resource in (r.NAMESPACE, r.LOCAL_QUEUE):
+            self._concerned.add(namespace_of(key))
+        elif resource == r.CLUSTER_QUEUE and not is_gone:
+            self._concerned.update(self._engine.state.namespaces_of(key))
+        else:
             self._concerns_all = True
 
     def _feed(self, resource: Resource, key: str, document: Document, *, is_gone: bool) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.documents.keys import Document, key_of, uid_of, version_of, without_writers
-from clusters.documents.packed import packed
+from clusters.documents.packed import Packed, packed
 from clusters.kube.resources import Resource
 
 _GONE_LIMIT: Final = 10_000
@@ -98,7 +98,8 @@ class Cache:
         documents = self._documents[resource]
         known = documents.get(key)
         if known is not None and uid_of(known) == uid and version <= version_of(known):
-            if known is not document and known == document:
+            is_light = not isinstance(known, Packed)  # to compare others, they would be opened
+            if is_light and known is not document and known == document:
                 documents[key] = document
             return False
         if version <= self._gone.get(uid, -1):

@@ -67,6 +67,15 @@ def test_large_parts_are_not_remembered():
     assert second["spec"]["podSets"] is not first["spec"]["podSets"]
 
 
+def test_what_cannot_be_written_as_it_was_read_stays_as_it_is():
+    first, second = workload("a"), workload("b")
+    for document in (first, second):
+        document["spec"]["podSets"][0]["count"] = 2**70
+        Alike().of(document)
+    assert second == workload("b") | {"spec": second["spec"]}
+    assert second["spec"]["podSets"][0]["count"] == 2**70
+
+
 def test_packed_parts_stay_packed():
     heavy = packed(workload("a", image="x" * (HEAVY + 1)))
     before = dict.__getitem__(heavy["spec"], "podSets")
