@@ -590,33 +590,33 @@ def test_reports_are_told_whole():
         ]
 
     ready = ActiveCondition(True, "Ready", "Can admit new workloads")
-    assert cluster_queue_report(world.engine, "q", now=world.now) == QueueReport(
+    assert cluster_queue_report(world.engine, "q") == QueueReport(
         ready, shown("4", "2"), shown("3", "1"), pending=2, reserving=3, admitted=2,
         weighted_share=334,
     )  # fmt: skip
     submit = ActiveCondition(True, "Ready", "Can submit new workloads to localQueue")
-    assert local_queue_report(world.engine, "ns/q", now=world.now) == QueueReport(
+    assert local_queue_report(world.engine, "ns/q") == QueueReport(
         submit, shown("3", None), shown("2", None), pending=1, reserving=2, admitted=1
     )
-    assert local_queue_report(world.engine, "ns/second", now=world.now) == QueueReport(
+    assert local_queue_report(world.engine, "ns/second") == QueueReport(
         submit, shown("1", None), shown("1", None), pending=1, reserving=1, admitted=1
     )
     world.feed(local_queue("lost", "gone"))
     nowhere = ActiveCondition(
         False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"
     )
-    assert local_queue_report(world.engine, "ns/lost", now=world.now) == QueueReport(
+    assert local_queue_report(world.engine, "ns/lost") == QueueReport(
         nowhere, [], [], pending=0, reserving=0, admitted=0
     )
     with pytest.raises(KeyError):
-        cluster_queue_report(world.engine, "gone", now=world.now)
+        cluster_queue_report(world.engine, "gone")
 
 
 def test_queue_alone_borrows_nothing():
     world = World().feed(
         cluster_queue("q", group(f0=quota(2))), reserved(workload("w", "q", gpus=5), "q")
     )
-    found = cluster_queue_report(world.engine, "q", now=world.now)
+    found = cluster_queue_report(world.engine, "q")
     want = [{"name": "f0", "resources": [{"name": GPU, "total": "5", "borrowed": "0"}]}]
     assert (found.flavors_reservation, found.weighted_share) == (want, 0)
 
@@ -652,14 +652,14 @@ def test_shares_are_told_whole():
         reserved(workload("v", "a", pod_set({GPU: 2})), "a", flavor="f1"),
         reserved(workload("u", "a", pod_set({"cpu": 2})), "a"),
     )
-    assert list(share_reports(world.engine, now=world.now)) == [
+    assert list(share_reports(world.engine)) == [
         ShareReport("a", False, "left", 2.0, GPU, 4, 7, 286),
         ShareReport("b", False, "pool", 1.0, "", 0, 0, 0),
         ShareReport("left", True, "pool", 1.0, GPU, 3, 7, 429),
     ]
-    assert cohort_share(world.engine, "left", now=world.now) == 429
+    assert cohort_share(world.engine, "left") == 429
     with pytest.raises(KeyError):
-        cohort_share(world.engine, "gone", now=world.now)
+        cohort_share(world.engine, "gone")
 
 
 def test_share_of_a_weight_of_nothing_has_no_end():
@@ -668,7 +668,7 @@ def test_share_of_a_weight_of_nothing_has_no_end():
         cluster_queue("b", group(f0=quota(4)), in_cohort="p"),
         reserved(workload("w", "a", gpus=1), "a"),
     )
-    [a, _] = share_reports(world.engine, now=world.now)
+    [a, _] = share_reports(world.engine)
     assert a == ShareReport("a", False, "p", 0.0, GPU, 1, 4, UNLIMITED)
 
 

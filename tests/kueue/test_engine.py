@@ -274,7 +274,7 @@ def test_update_that_keeps_the_quota_wakes_nobody():
     world.run()
     world.feed(reserved(held, "q", is_admitted=True))
     assert world.cycle().heads == 0
-    assert cluster_queue_report(world.engine, "q", now=world.now).admitted == 1
+    assert cluster_queue_report(world.engine, "q").admitted == 1
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_admission_in_two_phases(checks, state, want_admitted):
     )
     (admit,) = world.cycle().admitted
     assert admit.is_admitted == want_admitted
-    report = cluster_queue_report(world.engine, "q", now=world.now)
+    report = cluster_queue_report(world.engine, "q")
     assert (report.reserving, report.admitted) == (1, int(want_admitted))
 
 
@@ -387,7 +387,7 @@ def test_admission_in_two_phases(checks, state, want_admitted):
 )
 def test_active_condition(spec, documents, want_reason, want_message):
     world = one_queue(**spec).feed(*documents)
-    condition = cluster_queue_report(world.engine, "q", now=world.now).condition
+    condition = cluster_queue_report(world.engine, "q").condition
     assert (condition.reason, condition.message) == (want_reason, want_message)
     assert condition.is_active == (want_reason == "Ready")
 
@@ -423,7 +423,7 @@ def test_reports_list_every_pair_with_borrowing():
         reserved(workload("held", "q", gpus=3), "q", is_admitted=False),
         workload("w", "q", gpus=9),
     )
-    report = cluster_queue_report(world.engine, "q", now=world.now)
+    report = cluster_queue_report(world.engine, "q")
     assert report.flavors_reservation == [
         {"name": "f0", "resources": [{"name": GPU, "total": "3", "borrowed": "1"}]},
         {"name": "f1", "resources": [{"name": GPU, "total": "0", "borrowed": "0"}]},
@@ -431,7 +431,7 @@ def test_reports_list_every_pair_with_borrowing():
     assert report.flavors_usage[0]["resources"] == [{"name": GPU, "total": "0", "borrowed": "0"}]
     assert (report.pending, report.reserving, report.admitted) == (1, 1, 0)
 
-    local = local_queue_report(world.engine, "ns/q", now=world.now)
+    local = local_queue_report(world.engine, "ns/q")
     assert local.flavors_reservation[0] == {
         "name": "f0",
         "resources": [{"name": GPU, "total": "3"}],
@@ -441,7 +441,7 @@ def test_reports_list_every_pair_with_borrowing():
 
 def test_stopped_local_queue_shows_nothing_pending():
     world = one_queue().feed(workload("w", "q", gpus=9), local_queue("q", "q", stopPolicy="Hold"))
-    report = local_queue_report(world.engine, "ns/q", now=world.now)
+    report = local_queue_report(world.engine, "ns/q")
     assert (report.pending, report.condition.reason) == (0, "Stopped")
 
 
@@ -579,7 +579,7 @@ def test_cohort_cycle_is_reported_while_the_queue_stays_ready():
     )
     world.engine.state.settle(world.now)
     assert world.engine.state.snapshot.cohorts["pool"].is_cyclic
-    assert cluster_queue_report(world.engine, "q", now=world.now).condition.is_active
+    assert cluster_queue_report(world.engine, "q").condition.is_active
 
 
 def test_transformation_counts_one_resource_as_another():

@@ -53,8 +53,8 @@ def test_weighted_share_of_a_borrower(weight, want_share):
         fair_queue("b", 8, weight=weight),
         reserved(workload("w", "b", gpus=10), "b"),
     )
-    assert cluster_queue_report(world.engine, "b", now=world.now).weighted_share == want_share
-    assert cluster_queue_report(world.engine, "a", now=world.now).weighted_share == 0
+    assert cluster_queue_report(world.engine, "b").weighted_share == want_share
+    assert cluster_queue_report(world.engine, "a").weighted_share == 0
 
 
 def test_share_counts_what_nobody_can_lend_as_borrowed():
@@ -100,8 +100,8 @@ def test_share_of_a_cohort_counts_its_whole_subtree():
         cluster_queue("c", group(f0=quota(4)), in_cohort="pool"),
         reserved(workload("w", "a", gpus=6), "a"),
     )
-    assert cohort_share(world.engine, "left", now=world.now) == 250
-    assert cohort_share(world.engine, "pool", now=world.now) == 0
+    assert cohort_share(world.engine, "left") == 250
+    assert cohort_share(world.engine, "pool") == 0
 
 
 def test_report_says_what_is_borrowed_of_what_and_by_which_weight():
@@ -113,14 +113,14 @@ def test_report_says_what_is_borrowed_of_what_and_by_which_weight():
         cluster_queue("alone", group(f0=quota(4))),
         reserved(workload("w", "a", gpus=6), "a"),
     )
-    found = {row.name: row for row in share_reports(world.engine, now=world.now)}
+    found = {row.name: row for row in share_reports(world.engine)}
     assert found.keys() == {"a", "b", "c", "left"}
     a, left = found["a"], found["left"]
     assert (a.parent, a.weight, a.borrowed, a.lendable, a.published) == ("left", 2.0, 4, 8, 250)
     assert (left.is_cohort, left.parent, left.borrowed, left.published) == (True, "pool", 2, 250)
     assert (found["b"].resource, found["b"].borrowed, found["b"].published) == ("", 0, 0)
     for name in "abc":
-        report = cluster_queue_report(world.engine, name, now=world.now)
+        report = cluster_queue_report(world.engine, name)
         assert found[name].published == report.weighted_share
 
 

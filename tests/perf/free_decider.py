@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clusters.documents.conditions import is_true
+from clusters.documents.times import stamp
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WatchOptions, WriteOptions
@@ -103,7 +104,7 @@ class Queues:
     def _tell(self, queue: str, *, is_running: bool) -> None:
         active = {"type": "Active", "status": "True", "reason": "Ready", "message": "Ready"}
         status = {
-            "conditions": [{**active, "lastTransitionTime": _now()}],
+            "conditions": [{**active, "lastTransitionTime": stamp(datetime.now(UTC))}],
             "reservingWorkloads": int(is_running),
             "pendingWorkloads": 0,
         }
@@ -117,7 +118,8 @@ class Queues:
 def admit(client: KubeClient, document: Mapping[str, Any], flavor: str) -> None:
     """Write the admission of one Workload, as a decider writes it."""
     metadata, spec = document["metadata"], document["spec"]
-    told = {"status": "True", "lastTransitionTime": _now(), "observedGeneration": 1}
+    at = stamp(datetime.now(UTC))
+    told = {"status": "True", "lastTransitionTime": at, "observedGeneration": 1}
     status = {
         "admission": {
             "clusterQueue": spec["queueName"],
@@ -146,10 +148,6 @@ def admit(client: KubeClient, document: Mapping[str, Any], flavor: str) -> None:
         )
     except ClusterError as error:
         print(f"{metadata['namespace']}/{metadata['name']}: {error}", file=sys.stderr)
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 if __name__ == "__main__":

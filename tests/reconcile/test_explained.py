@@ -272,7 +272,7 @@ def shown(hall: Hall, world: World) -> list[tuple[str, str, int, int]]:
     """Have the shares of a world told, and what is stored afterwards."""
     hall.reporter._shares_due_at = 0.0
     eventually(lambda: hall.store.takes_shares)
-    hall.reporter.show_shares(world.engine, now=world.now)
+    hall.reporter.show_shares(world.engine)
     eventually(lambda: hall.store.takes_shares)
     rows = QueueShare.objects.filter(cluster="gpu-east").order_by("name")
     return list(rows.values_list("name", "weight", "borrowed", "share"))

@@ -66,7 +66,7 @@ def test_real_kueue_shares_by_the_weights_of_the_portal(
         for kind in ENGINE_KINDS:
             for item in client.list(kind).items if kind not in OPTIONAL_KINDS else ():
                 engine.upsert(item, kind=kind.kind, now=utc_now())
-        told = {each.name: each for each in share_reports(engine, now=utc_now())}[QUEUE]
+        told = {each.name: each for each in share_reports(engine)}[QUEUE]
         assert (told.borrowed, told.lendable, told.published) == (4, 16, 125)
 
         # A hand edit is put back; fractions are taken, and a weight that is given up goes.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from clusters.kueue.amounts import (
@@ -50,7 +49,7 @@ class QueueReport:
     weighted_share: int = 0
 
 
-def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueReport:
+def cluster_queue_report(engine: Engine, name: str) -> QueueReport:
     """Status of a ClusterQueue.
 
     Raises:
@@ -72,7 +71,7 @@ def cluster_queue_report(engine: Engine, name: str, *, now: datetime) -> QueueRe
     )
 
 
-def local_queue_report(engine: Engine, key: str, *, now: datetime) -> QueueReport:
+def local_queue_report(engine: Engine, key: str) -> QueueReport:
     """Status of a LocalQueue, named as ``namespace/name``.
 
     Raises:
@@ -114,7 +113,7 @@ def resource_requests(workload: Workload) -> list[dict[str, Any]]:
     ]
 
 
-def cohort_share(engine: Engine, name: str, *, now: datetime) -> int:
+def cohort_share(engine: Engine, name: str) -> int:
     """``status.fairSharing.weightedShare`` of a Cohort.
 
     Raises:
@@ -147,7 +146,7 @@ class ShareReport:
     published: int
 
 
-def share_reports(engine: Engine, *, now: datetime) -> Iterator[ShareReport]:
+def share_reports(engine: Engine) -> Iterator[ShareReport]:
     """Shares of everything below a Cohort, ClusterQueues first. O(nodes and pairs in use)."""
     engine.state.refresh()
     snapshot = engine.state.snapshot

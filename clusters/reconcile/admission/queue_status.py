@@ -50,15 +50,15 @@ def queue_write(engine: Engine, cache: Cache, key: str, *, now: datetime) -> Wri
     state = engine.state
     wanted: dict[str, Any] = {}
     if resource == r.CLUSTER_QUEUE and name in state.snapshot.queues:
-        report = cluster_queue_report(engine, name, now=now)
+        report = cluster_queue_report(engine, name)
         wanted = _queue_status(document, report, now=now)
         if is_fair:
             wanted["fairSharing"] = {"weightedShare": report.weighted_share}
     elif resource == r.LOCAL_QUEUE and name in state.queues.local_queues:
-        report = local_queue_report(engine, name, now=now)
+        report = local_queue_report(engine, name)
         wanted = _queue_status(document, report, now=now) | _usage_status(engine, name)
     elif resource == r.COHORT and is_fair and name in state.snapshot.cohorts:
-        wanted["fairSharing"] = {"weightedShare": cohort_share(engine, name, now=now)}
+        wanted["fairSharing"] = {"weightedShare": cohort_share(engine, name)}
     return _due(resource, document, wanted)
 
 

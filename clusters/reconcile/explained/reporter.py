@@ -113,7 +113,7 @@ class Reporter:
 
         Of the deciding engine, as its items carry the messages of their last cycles.
         """
-        self.show_shares(engine, now=now)
+        self.show_shares(engine)
         if self.answer_one(engine, now=now) or not self.is_due:
             return
         aside = self._faults.workloads()
@@ -134,7 +134,7 @@ class Reporter:
             self._seen, self._same = seen, 0
         return self._same >= len(self._told) and time.monotonic() < self._still_until
 
-    def show_shares(self, engine: Engine, *, now: datetime) -> None:
+    def show_shares(self, engine: Engine) -> None:
         """Who borrows how much against which weight, once it is due and has changed.
 
         All of them at once: what is not there any more goes, and all go where fair sharing is off.
@@ -144,7 +144,7 @@ class Reporter:
             return
         begun = time.thread_time()
         is_fair = engine.configuration.has_fair_sharing
-        found = tuple(share_reports(engine, now=now)) if is_fair else ()
+        found = tuple(share_reports(engine)) if is_fair else ()
         if found != self._shares:
             self._shares = found
             store.put_shares([_share_row(each) for each in found])

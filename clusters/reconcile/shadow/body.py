@@ -178,7 +178,7 @@ class ShadowBody(Controller[str]):
 
     def _explain(self) -> None:
         now, engine = self.context.now(), self._episodes.engine
-        self._reporter.show_shares(engine, now=now)
+        self._reporter.show_shares(engine)
         if self._reporter.answer_one(engine, now=now) or not self._reporter.is_due:
             return
         view = self._view
