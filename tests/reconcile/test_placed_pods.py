@@ -214,8 +214,11 @@ def node(name: str, *, ready: str | None = "True", taint: str = "", since: float
 
 def look(document: Document, *nodes: Document, pods=(), gates: Gates = Gates()):  # noqa: B008
     flavors = {"racks": {"spec": {"tolerations": [{"key": "known", "operator": "Exists"}]}}}
-    by_name = {item["metadata"]["name"]: item for item in nodes}
-    return look_at_nodes(document, Ground(by_name, pods, flavors, gates, NOW))
+
+    def found(hostname: str) -> list[Document]:
+        return [item for item in nodes if item["metadata"]["name"] == hostname]
+
+    return look_at_nodes(document, Ground(found, pods, flavors, gates, NOW))
 
 
 def failed(health) -> Any:
@@ -259,6 +262,11 @@ NOT_BY_PODS = Gates(tas_replace_node_on_pod_termination=False)
 def test_a_node_has_failed(nodes, pods, gates, want):
     found = look(workload(TWO), *nodes, pods=pods, gates=gates)
     assert failed(found) == (None if want is None else [{"name": want}])
+
+
+def test_of_nodes_with_one_hostname_none_has_failed():
+    twins = [node("n1", ready="False", since=60), node("n1")]
+    assert failed(look(workload(TWO), *twins, node("n2"))) is None
 
 
 def test_what_pods_tolerate_is_read_once_for_all_their_nodes(monkeypatch: pytest.MonkeyPatch):
@@ -343,11 +351,10 @@ class Known:
     """What errands ask of a placement."""
 
     def __init__(self, *pods: Document) -> None:
-        self.pods, self.nodes, self.cache = (
-            list(pods),
-            {"n1": node("n1"), "n2": node("n2")},
-            Cache(),
-        )
+        self.pods, self.cache = list(pods), Cache()
+
+    def nodes(self, hostname: str) -> list[Document]:
+        return [node(hostname)] if hostname in ("n1", "n2") else []
 
     def pods_of(self, key: str) -> list[Document]:
         return self.pods

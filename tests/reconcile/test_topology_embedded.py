@@ -149,6 +149,30 @@ def test_topology_replaces_a_node_that_is_gone_and_tells_the_new_pods(world):
     assert eventually(lambda: node_of(place, "train-1")) == found
 
 
+def test_topology_knows_nodes_by_their_hostname_which_need_not_be_their_name(world):
+    place = world["w1"]
+    for rack in ("b0-r0", "b0-r1"):
+        for number in range(2):
+            labels = {"metadata": {"labels": {HOST: f"host-{rack}-{number}"}}}
+            place.client.patch(r.NODE, f"{rack}-{number}", labels)
+    place.create(racked_job("train", pods=2, preferred=HOST))
+    world.start("w1", "admission")
+    [there] = domains_of(started(place, "train"))
+    bring_pods(place, "train", indexes=(0, 1))
+    eventually(lambda: node_of(place, "train-0") == node_of(place, "train-1") == there)
+    place.create(racked_job("next", pods=1, preferred=HOST))
+    started(place, "next")
+    workload = place.workload_of("train")
+    assert (list(domains_of(workload)), workload["status"].get("unhealthyNodes")) == ([there], None)
+    place.client.delete(r.NODE, there.removeprefix("host-"))
+    place.client.delete(r.POD, "train-0", namespace=NS)
+    place.client.delete(r.POD, "train-1", namespace=NS)
+    eventually(
+        lambda: (d := domains_of(place.workload_of("train"))) and there not in d,
+        why=lambda: str(place.workload_of("train")),
+    )
+
+
 def test_topology_evicts_where_nothing_replaces_a_node(world):
     place = world["w1"]
     place.create(racked_job("train", pods=4, required=RACK))

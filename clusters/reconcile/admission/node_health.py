@@ -4,12 +4,16 @@ A node has failed for a Workload when it is gone, or when it is not ready or has
 pods do not tolerate and none of them runs there any more. The engine looks for another domain for
 one that failed; where a second one fails meanwhile, the Workload is evicted.
 
+Placements name a node by its hostname label, which need not be its name. Where several nodes bear
+one hostname, nobody knows which of them is meant, so none has failed.
+
 Source: Kueue pkg/controller/tas/node_controller.go, v0.19.2.
+Deviation: Kueue looks for nodes by name alone; under another hostname none ever fails there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -50,14 +54,14 @@ class Ground:
     """What is known of the nodes that a Workload runs on.
 
     Attributes:
-        nodes: by name.
+        nodes: those that a hostname means: the one of that name, else all with that label.
         pods: of the Workload.
         flavors: ResourceFlavor documents by name.
         gates: in force.
         now: Current time.
     """
 
-    nodes: Mapping[str, Document]
+    nodes: Callable[[str], Sequence[Document]]
     pods: Sequence[Document]
     flavors: Mapping[str, Document]
     gates: Gates
@@ -125,7 +129,7 @@ class _Found:
 
 
 def nodes_of(workload: Document) -> list[str]:
-    """Names of the nodes that a Workload is placed on, in order; none of other levels."""
+    """Hostnames of the nodes that a Workload is placed on, in order; none of other levels."""
     found: dict[str, None] = {}
     for assignment in assignments_of(workload):
         found.update(dict.fromkeys(_nodes(assignment)))
@@ -152,7 +156,7 @@ def look_at_nodes(workload: Document, ground: Ground) -> Health:
             continue
         is_failed = failed_at is not None
         if is_failed:
-            ending += _waiting_for(name, ground.pods) if name in ground.nodes else ()
+            ending += _waiting_for(name, ground.pods) if ground.nodes(name) else ()
         if is_failed == (name in told):
             continue
         if not is_failed:
@@ -190,10 +194,14 @@ def _nodes(assignment: Document) -> Iterator[str]:
 
 def _failed_at(name: str, ground: Ground, found: _Found) -> datetime | None:
     """Since or from when a node counts as failed; None while it does not."""
-    node, gates, now = ground.nodes.get(name), ground.gates, ground.now
-    ready = condition(node, "Ready") if node is not None else {}
-    if node is None or not ready:
+    nodes, gates, now = ground.nodes(name), ground.gates, ground.now
+    if len(nodes) > 1:
+        return None
+    node = nodes[0] if nodes else {}
+    ready = condition(node, "Ready")
+    if not ready:
         return now
+    is_busy = node["metadata"]["name"] in found.busy
     waits_for_pods = gates.tas_replace_node_on_pod_termination
     if ready.get("status") != "True":
         since = parse_time(ready.get("lastTransitionTime")) or now
@@ -201,12 +209,12 @@ def _failed_at(name: str, ground: Ground, found: _Found) -> datetime | None:
         by_time = gates.tas_replace_node_due_to_not_ready_over_fixed_time
         if not waits_for_pods or (by_time and due <= now):
             return due
-        return (due if by_time else None) if name in found.busy else now
+        return (due if by_time else None) if is_busy else now
     if not gates.tas_replace_node_on_node_taints:
         return None
     taints = parse_taints((node.get("spec") or {}).get("taints"))
     is_harsh = _bears(taints, found.tolerations.get(name, ())) if taints else None
-    if is_harsh is None or (name in found.busy and (waits_for_pods or not is_harsh)):
+    if is_harsh is None or (is_busy and (waits_for_pods or not is_harsh)):
         return None
     return now
 
@@ -231,8 +239,8 @@ def _waiting_for(name: str, pods: Iterable[Document]) -> Iterator[Document]:
 def _astray(nodes: Collection[str], ground: Ground) -> Iterator[Document]:
     """Pods that wait for a node that their Workload has left."""
     for pod in ground.pods:
-        node = ground.nodes.get(told_node(pod))
-        is_known = node is not None and bool(condition(node, "Ready"))
+        told = ground.nodes(told_node(pod))
+        is_known = len(told) == 1 and bool(condition(told[0], "Ready"))
         if is_known and told_node(pod) not in nodes and _is_waiting(pod):
             yield pod
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -38,8 +38,9 @@ from clusters.reconcile.warm_engine import PLACEMENT_KINDS
 LABELS_MOST: Final = 64
 CONDITIONS_MOST: Final = 16
 TEXT_LONGEST: Final = 253
-_WORKLOAD, _TOLD = "workload", "told"
+_WORKLOAD, _TOLD, _HOST = "workload", "told", "host"
 _PODS: Final = frozenset({r.POD})
+_NODES: Final = frozenset({r.NODE})
 _KEPT_MARKS: Final = (labels.WORKLOAD, labels.INDEX_OFFSET)
 _REQUESTED: Final = ("containers", "initContainers")
 
@@ -75,7 +76,13 @@ class Placement:
         self._listed: set[Resource] = set()
         self._on_node: dict[str, dict[str, None]] = {}
         self._nodes_of: dict[str, list[str]] = {}
-        self.cache = Cache((Index(_WORKLOAD, _PODS, _workload_key), Index(_TOLD, _PODS, _told)))
+        self.cache = Cache(
+            (
+                Index(_WORKLOAD, _PODS, _workload_key),
+                Index(_TOLD, _PODS, _told),
+                Index(_HOST, _NODES, _hostnames),
+            )
+        )
         self.is_wanted = self.is_refused = False
 
     def want(self) -> None:
@@ -127,9 +134,12 @@ class Placement:
             return _workload_key(document)
         if resource != r.NODE:
             return ()
-        name = document["metadata"]["name"]
-        told = {key for pod in self.cache.found(_TOLD, name) for key in _workload_key(pod)}
-        return {*self._on_node.get(name, ()), *told}
+        found: set[str] = set()
+        for host in (document["metadata"]["name"], *_hostnames(document)):
+            found.update(self._on_node.get(host, ()))
+            for pod in self.cache.found(_TOLD, host):
+                found.update(_workload_key(pod))
+        return found
 
     def follow(self, key: str, workload: Document | None) -> None:
         """Note which nodes a Workload is placed on; None for one that is gone.
@@ -157,10 +167,10 @@ class Placement:
         """Pods of a placed Workload, in order of their names."""
         return sorted(self.cache.found(_WORKLOAD, key), key=lambda pod: pod["metadata"]["name"])
 
-    @property
-    def nodes(self) -> Mapping[str, dict[str, Any]]:
-        """Nodes by name."""
-        return self.cache.of(r.NODE)
+    def nodes(self, hostname: str) -> Sequence[dict[str, Any]]:
+        """Nodes that a placement means by a hostname: the one of that name, else those labelled."""
+        node = self.cache.get(r.NODE, hostname)
+        return self.cache.found(_HOST, hostname) if node is None else [node]
 
     def documents(self) -> Iterator[tuple[Resource, str, dict[str, Any]]]:
         """All that the engine reads, in the order in which it is fed best."""
@@ -246,6 +256,12 @@ def _shared(text: str) -> Mapping[str, Any]:
 def _workload_key(pod: Document) -> Collection[str]:
     name = annotations_of(pod).get(labels.WORKLOAD)
     return (f"{pod['metadata']['namespace']}/{name}",) if name else ()
+
+
+def _hostnames(node: Document) -> Collection[str]:
+    """Hostname by which placements mean a node, where that is not its name."""
+    hostname = labels_of(node).get(labels.HOSTNAME)
+    return (hostname,) if hostname and hostname != node["metadata"]["name"] else ()
 
 
 def _told(pod: Document) -> Collection[str]:
