@@ -8,8 +8,8 @@ import pytest
 
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.balanced import _pruned
+from clusters.kueue.topology.counts import Counted
 from clusters.kueue.topology.search import Search
-from clusters.kueue.topology.tree import Domain
 
 
 def searching(count: int, *, size: int = 1, **changes: Any) -> Search:
@@ -17,13 +17,13 @@ def searching(count: int, *, size: int = 1, **changes: Any) -> Search:
     return Search(count=count, size=size, **{**values, **changes})
 
 
-def domains(*pods: int, size: int = 1, **led: int) -> list[Domain]:
+def domains(*pods: int, size: int = 1, **led: int) -> list[Counted]:
     """Domains a, b, …; by name, what one that takes the leader holds beside it."""
     found = []
     for name, fits in zip("abcdef", pods, strict=False):
         beside = led.get(name, 0)
         found.append(
-            Domain(
+            Counted(
                 name,
                 (name,),
                 pods=fits,
@@ -36,7 +36,7 @@ def domains(*pods: int, size: int = 1, **led: int) -> list[Domain]:
     return found
 
 
-def filled(search: Search, given: list[Domain], **changes: Any) -> list[tuple[str, int, int]]:
+def filled(search: Search, given: list[Counted], **changes: Any) -> list[tuple[str, int, int]]:
     """Name, pods and leaders of what was looked at."""
     values = {"count": search.count, "leaders": search.leaders, "size": search.size}
     found = search.fill(given, **{**values, "unit": "slices", **changes})
@@ -120,7 +120,7 @@ def test_best_fit(gates, affinities, want):
     assert search.best_fit(given, 9, leaders=0, unit="slices").name == "a"
 
 
-def names(given: list[Domain]) -> str:
+def names(given: list[Counted]) -> str:
     return "".join(item.name for item in given)
 
 
@@ -141,14 +141,26 @@ def test_a_domain_holds_what_its_children_hold():
     """The leader goes to the child that loses least by it."""
     children = domains(5, 3, 4, a=3, b=2)
     children[0].affinity, children[2].affinity = 2, 3
-    root = Domain("r", ("r",), children=children)
+    root = Counted("r", ("r",), children=children)
     search = searching(6, size=2, leaders=1, slice_level=0)
-    search.roll_up(root, 0)
+    search.cut.roll_up(root, 0)
     assert (root.pods, root.pods_led, root.leaders, root.affinity) == (12, 11, 1, 5)
     assert (root.slices, root.slices_led) == (6, 5)
     alone = searching(6, size=2, sizes={1: 2})
-    alone.roll_up(root, 0)
+    alone.cut.roll_up(root, 0)
     assert (root.pods, root.slices, root.slices_led) == (10, 5, 5)
+
+
+def test_what_was_placed_is_taken_back():
+    given = domains(5, 3, 4, size=2, a=3, b=2)
+    before = [repr(item) for item in given]
+    search = searching(6, size=2, leaders=1)
+    assert filled(search, given) == [("a", 2, 1), ("b", 2, 0), ("c", 2, 0)]
+    search.keep(given[2])
+    given[2].slices_led = 9
+    assert [repr(item) for item in given] != before
+    search.restore()
+    assert [repr(item) for item in given] == before
 
 
 def test_nothing_is_balanced_where_no_share_leaves_room_for_the_leader():
@@ -157,11 +169,11 @@ def test_nothing_is_balanced_where_no_share_leaves_room_for_the_leader():
     racks = []
     for name, hosts in (("r", [(6, 2), (2, 0), (1, 0)]), ("s", [(2, 0)]), ("t", [(2, 1), (3, 0)])):
         children = [
-            Domain(f"{name}{index}", (name, str(index)), pods=fits, pods_led=beside, leaders=1)
+            Counted(f"{name}{index}", (name, str(index)), pods=fits, pods_led=beside, leaders=1)
             for index, (fits, beside) in enumerate(hosts)
         ]
-        racks.append(Domain(name, (name,), children=children))
-        search.roll_up(racks[-1], 0)
+        racks.append(Counted(name, (name,), children=children))
+        search.cut.roll_up(racks[-1], 0)
     before = [(item.slices, item.slices_led) for item in racks]
     assert _pruned(search, racks, 0) is None
     assert [(item.slices, item.slices_led) for item in racks] == before

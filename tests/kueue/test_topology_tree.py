@@ -9,7 +9,6 @@ import pytest
 from clusters.kueue.topology.nodes import NodeSpec
 from clusters.kueue.topology.tree import (
     Domain,
-    Leaf,
     PlacedUse,
     TopologyTree,
     add_amounts,
@@ -279,34 +278,3 @@ def test_the_domain_above():
     assert rack.above(1) is rack
     orphan = Domain("x", ("r", "x"))
     assert orphan.above(0) is orphan
-
-
-def counters(domain: Domain) -> tuple[int, ...]:
-    return (
-        domain.pods,
-        domain.slices,
-        domain.pods_led,
-        domain.slices_led,
-        domain.leaders,
-        domain.affinity,
-    )
-
-
-def test_a_copy_of_a_subtree_is_independent():
-    child = Leaf(
-        "c", ("r", "c"), pods=7, slices=8, pods_led=9, slices_led=10, leaders=1, affinity=2
-    )
-    root = Domain("r", ("r",), None, [child], 1, 2, 3, 4, 5, 6)
-    child.parent = root
-    same = root.subtree_copy()
-    [copied] = same.children
-    assert (same.name, same.values, same.parent) == ("r", ("r",), None)
-    assert (copied.name, copied.values, copied.parent) == ("c", ("r", "c"), same)
-    assert copied.children == []
-    assert counters(same) == (1, 2, 3, 4, 5, 6)
-    assert counters(copied) == (7, 8, 9, 10, 1, 2)
-    root.clear()
-    child.clear()
-    assert counters(root) == counters(child) == (0, 0, 0, 0, 0, 0)
-    assert counters(copied) == (7, 8, 9, 10, 1, 2)
-    assert root.children == [child]

@@ -12,8 +12,8 @@ from math import log2
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from clusters.kueue.topology.counts import Counted, Cut, FitCounts
 from clusters.kueue.topology.search import Search
-from clusters.kueue.topology.tree import Domain, TopologyTree
 
 _by_values = attrgetter("values")
 
@@ -22,13 +22,13 @@ class _Greedy(NamedTuple):
     """How many domains are needed when the largest are taken first, and the last of them."""
 
     used: int
-    last_led: Domain | None
-    last: Domain | None
+    last_led: Counted | None
+    last: Counted | None
 
 
-def balanced_domains(tree: TopologyTree, search: Search) -> tuple[int, list[Domain]] | None:
+def balanced_domains(counts: FitCounts, search: Search) -> tuple[int, list[Counted]] | None:
     """The level and the domains with what each gets, ``None`` when nothing balanced is found."""
-    found = _best_siblings(tree, search)
+    found = _best_siblings(counts, search)
     if found is None:
         return None
     domains, threshold = found
@@ -43,12 +43,12 @@ def balanced_domains(tree: TopologyTree, search: Search) -> tuple[int, list[Doma
     return None if placed is None else (level, placed)
 
 
-def _best_siblings(tree: TopologyTree, search: Search) -> tuple[list[Domain], int] | None:
+def _best_siblings(counts: FitCounts, search: Search) -> tuple[list[Counted], int] | None:
     """Domains below one parent that allow for the highest least number of slices in each."""
     if search.level == 0:
-        candidates = [list(tree.by_level[0].values())]
+        candidates = [list(counts.by_level[0].values())]
     else:
-        above = sorted(tree.by_level[search.level - 1].values(), key=_by_values)
+        above = sorted(counts.by_level[search.level - 1].values(), key=_by_values)
         candidates = [item.children for item in above]
     best, best_threshold, best_used = None, 0, 0
     for siblings in candidates:
@@ -62,8 +62,8 @@ def _best_siblings(tree: TopologyTree, search: Search) -> tuple[list[Domain], in
 
 
 def _pruned(
-    search: Search, siblings: Sequence[Domain], at_least: int
-) -> tuple[list[Domain], int, int] | None:
+    search: Search, siblings: Sequence[Counted], at_least: int
+) -> tuple[list[Counted], int, int] | None:
     """Copies of siblings without what holds less than the threshold; it, and how many are used."""
     domains = [item.subtree_copy() for item in siblings]
     lower = domains
@@ -95,7 +95,7 @@ def _pruned(
     return None if after is None else (domains, threshold, after.used)
 
 
-def _greedy(search: Search, domains: Iterable[Domain]) -> _Greedy | None:
+def _greedy(search: Search, domains: Iterable[Counted]) -> _Greedy | None:
     left, leaders, used = search.slices, search.leaders, 0
     last_led = last = None
     rest = list(domains)
@@ -117,14 +117,16 @@ def _greedy(search: Search, domains: Iterable[Domain]) -> _Greedy | None:
     return None if left > 0 else _Greedy(used, last_led, last)
 
 
-def _optimal(search: Search, domains: Sequence[Domain], *, by_entropy: bool) -> list[Domain] | None:
+def _optimal(
+    search: Search, domains: Sequence[Counted], *, by_entropy: bool
+) -> list[Counted] | None:
     """As few domains as possible that hold everything with the least to spare."""
     greedy = _greedy(search, domains)
     if greedy is None:
         return None
     ordered = sorted(domains, key=_by_entropy if by_entropy else _by_values)
     # By number of domains: what is chosen, by leaders and pods that are still to be placed.
-    choices: list[dict[tuple[int, int], tuple[Domain, ...]]] = [{} for _ in range(greedy.used + 1)]
+    choices: list[dict[tuple[int, int], tuple[Counted, ...]]] = [{} for _ in range(greedy.used + 1)]
     choices[0][search.leaders, search.slices * search.size] = ()
     for item in ordered:
         for used in range(greedy.used, 0, -1):
@@ -141,11 +143,11 @@ def _optimal(search: Search, domains: Sequence[Domain], *, by_entropy: bool) -> 
     return list(choices[-1][0, max(fitting)]) if fitting else None
 
 
-def _by_entropy(domain: Domain) -> tuple[int, int, float, tuple[str, ...]]:
+def _by_entropy(domain: Counted) -> tuple[int, int, float, tuple[str, ...]]:
     return (-domain.leaders, -domain.slices_led, -_entropy(domain.children), domain.values)
 
 
-def _entropy(domains: Iterable[Domain]) -> float:
+def _entropy(domains: Iterable[Counted]) -> float:
     """How evenly pods are spread over domains, in bits."""
     counts = [item.pods for item in domains]
     total = sum(counts)
@@ -158,8 +160,8 @@ def _entropy(domains: Iterable[Domain]) -> float:
 
 
 def _shared_evenly(
-    search: Search, domains: Sequence[Domain], threshold: int
-) -> list[Domain] | None:
+    search: Search, domains: Sequence[Counted], threshold: int
+) -> list[Counted] | None:
     """Give every domain the threshold, and the first ones what is left."""
     chosen = _optimal(search, domains, by_entropy=False)
     if chosen is None or search.slices < len(chosen) * threshold:
@@ -183,17 +185,9 @@ def _shared_evenly(
     return None if extra > 0 or leaders > 0 else chosen
 
 
-def _prune(search: Search, domains: Iterable[Domain], threshold: int) -> None:
+def _prune(search: Search, domains: Iterable[Counted], threshold: int) -> None:
     """Take away what holds fewer slices than the threshold."""
-    flat = Search(
-        gates=search.gates,
-        count=search.count,
-        size=search.size,
-        level=search.level,
-        slice_level=search.slice_level,
-        sizes={},
-        leaders=search.leaders,
-    )
+    flat = Cut(search.size, search.slice_level, has_leader=search.leaders > 0)
     for item in domains:
         for child in item.children:
             _drop_below(search, child, threshold)
@@ -202,22 +196,20 @@ def _prune(search: Search, domains: Iterable[Domain], threshold: int) -> None:
         _drop_below(search, item, threshold)
 
 
-def _drop_below(search: Search, domain: Domain, threshold: int) -> None:
+def _drop_below(search: Search, domain: Counted, threshold: int) -> None:
     if domain.slices < threshold:
         _clear(domain)
     elif search.leaders and domain.leaders > 0 and domain.slices_led < threshold:
         _clear_led(domain)
 
 
-def _clear(domain: Domain) -> None:
-    affinity = domain.affinity
+def _clear(domain: Counted) -> None:
     domain.clear()
-    domain.affinity = affinity
     for child in domain.children:
         _clear(child)
 
 
-def _clear_led(domain: Domain) -> None:
+def _clear_led(domain: Counted) -> None:
     domain.pods_led = domain.slices_led = domain.leaders = 0
     for child in domain.children:
         _clear_led(child)

@@ -1,6 +1,6 @@
 """Find domains for the pods of a pod set, or say why there are none.
 
-Two phases: count what fits each domain, from the lowest level up; then choose domains at the level
+Two phases: know what fits each domain, see ``counts``; then choose domains at the level
 that is asked for and go down from there, with as few domains as possible on each level.
 
 Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go, KEP-2724, v0.19.2.
@@ -8,19 +8,18 @@ Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go, KEP-2724, v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile
-from weakref import WeakKeyDictionary
 
 from clusters.kueue.configuration import Gates
 from clusters.kueue.topology.balanced import balanced_domains
+from clusters.kueue.topology.counts import Counted, FitCounts, KeptCounts, Question, Requests
 from clusters.kueue.topology.need import Conditions, NoPlacement, PodSetNeed
-from clusters.kueue.topology.nodes import PODS, Amounts, Exclusions, PodNeeds
+from clusters.kueue.topology.nodes import PODS, PodNeeds
 from clusters.kueue.topology.search import Search
-from clusters.kueue.topology.tree import Domain, Leaf, TopologyTree, count_in, subtract_amounts
+from clusters.kueue.topology.tree import TopologyTree
 from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.topology_request import TopologyRequest
-from clusters.kueue.workload.workloads import PodShape
 
 
 class Placer:
@@ -29,13 +28,12 @@ class Placer:
     def __init__(self, tree: TopologyTree, *, gates: Gates) -> None:
         self.tree = tree
         self._gates = gates
-        # Nodes that take the pods of a shape; they hold until the tree is built anew.
-        self._able: WeakKeyDictionary[PodShape, tuple[list[Leaf], Exclusions]] = WeakKeyDictionary()
+        self._counts = KeptCounts(tree)
         self._scored: set[tuple[str, str]] = set()
 
     def forget_nodes(self) -> None:
-        """Look at the nodes again, after the tree was built anew."""
-        self._able.clear()
+        """Look at the nodes again, after some came, went or changed."""
+        self._counts.forget()
 
     def begin_cycle(self) -> None:
         """Let preferences count again."""
@@ -52,16 +50,26 @@ class Placer:
             By name of the pod set.
 
         Raises:
-            NoPlacement: with the reason. Cost: nodes x resources.
+            NoPlacement: with the reason. Cost: nodes x resources for what was not asked lately,
+                else leaves that changed, and domains that are compared.
         """
         search = self._search(workers, leader)
-        self._count(search, workers, leader, conditions)
+        question = self._question(search, workers, leader, conditions)
+        counts = self._counts.answer(question, assumed=conditions.assumed, within=conditions.within)
+        try:
+            return self._placed(search, counts, workers, leader)
+        finally:
+            search.restore()
+
+    def _placed(
+        self, search: Search, counts: FitCounts, workers: PodSetNeed, leader: PodSetNeed | None
+    ) -> dict[str, Placement]:
         chosen = None
         if self._gates.tas_balanced_placement and not (
             search.is_required or search.is_unconstrained
         ):
-            chosen = balanced_domains(self.tree, search)
-        level, domains = chosen or self._choose(search, search.level)
+            chosen = balanced_domains(counts, search)
+        level, domains = chosen or self._choose(search, counts, search.level)
         domains = self._filled(search, domains)
         while chosen is None and level < search.slice_level:
             # Above the level of slices the children of all domains share everything anew.
@@ -112,52 +120,32 @@ class Placer:
             or request.is_slice_only,
         )
 
-    def _count(
+    def _question(
         self,
         search: Search,
         workers: PodSetNeed,
         leader: PodSetNeed | None,
         conditions: Conditions,
-    ) -> None:
-        """Count what fits, from the lowest level up."""
-        for level in self.tree.by_level:
-            for domain in level.values():
-                domain.clear()
-        requests, led_by = _with_pod(workers), None if leader is None else _with_pod(leader)
-        leaves, search.excluded = self._able_leaves(workers)
-        self._score(leaves, workers, conditions.owner)
-        for leaf in leaves:
-            if conditions.within and not _belongs(leaf.values, conditions.within):
-                search.excluded.reasons["topologyDomain"] += 1
-                continue
-            rest = leaf.free if conditions.is_empty else leaf.rest
-            if leaf.name in conditions.assumed:
-                rest = _less(rest, conditions.assumed[leaf.name])
-            leaf.pods, short_of = count_in(requests, rest)
-            if not leaf.pods and short_of:
-                search.excluded.reasons[f'resource "{short_of}"'] += 1
-            leaf.pods_led = leaf.pods
-            if led_by is not None and count_in(led_by, rest)[0]:
-                leaf.leaders = 1
-                leaf.pods_led = count_in(requests, _less(rest, dict(led_by)))[0]
-        for domain in self.tree.by_level[0].values():
-            search.roll_up(domain, 0)
+    ) -> Question:
+        needs = self._needs(workers) if self.tree.is_by_host else None
+        return Question(
+            needs=needs,
+            requests=_with_pod(workers),
+            led_by=None if leader is None else _with_pod(leader),
+            cut=search.cut,
+            is_empty=conditions.is_empty,
+            likes=needs is not None and self._likes(needs, conditions.owner, workers.name),
+        )
 
-    def _score(self, leaves: Sequence[Leaf], workers: PodSetNeed, owner: str) -> None:
-        """Note how well nodes are liked: once in a cycle for each pod set, as Kueue does.
+    def _likes(self, needs: PodNeeds, owner: str, pod_set: str) -> bool:
+        """Whether preferences count: once in a cycle for each pod set, as in Kueue.
 
         What it finds later for the same pod set in the same cycle knows no preferences.
         """
-        if not (self._gates.tas_respect_node_affinity_preferred and self.tree.is_by_host):
-            return
-        if (owner, workers.name) in self._scored:
-            return
-        if owner:
-            self._scored.add((owner, workers.name))
-        needs = self._needs(workers)
-        for leaf in leaves if needs.preferences else ():
-            if leaf.node is not None:
-                leaf.affinity = needs.score(leaf.node)
+        is_known = not needs.preferences or (owner, pod_set) in self._scored
+        if owner and not is_known:
+            self._scored.add((owner, pod_set))
+        return not is_known
 
     def _needs(self, workers: PodSetNeed) -> PodNeeds:
         return PodNeeds.of(
@@ -167,36 +155,15 @@ class Placer:
             prefers=self._gates.tas_respect_node_affinity_preferred,
         )
 
-    def _able_leaves(self, workers: PodSetNeed) -> tuple[list[Leaf], Exclusions]:
-        """Domains of the lowest level that take the pods, by everything but their resources."""
-        leaves = list(self.tree.leaves.values())
-        if not self.tree.is_by_host:
-            return leaves, Exclusions(len(leaves))
-        is_plain = not workers.selector and not workers.tolerations
-        known = self._able.get(workers.shape) if is_plain else None
-        if known is None:
-            needs = self._needs(workers)
-            excluded, able = Exclusions(len(leaves)), []
-            for leaf in leaves:
-                reason = needs.refusal(leaf.node) if leaf.node is not None else ""
-                if reason:
-                    excluded.reasons[reason] += 1
-                else:
-                    able.append(leaf)
-            known = able, excluded
-            if is_plain:
-                self._able[workers.shape] = known
-        return known[0], known[1].copy()
-
-    def _choose(self, search: Search, level: int) -> tuple[int, list[Domain]]:
+    def _choose(self, search: Search, counts: FitCounts, level: int) -> tuple[int, list[Counted]]:
         """The level, and the domains of it, that can take everything."""
-        known = self.tree.by_level[level]
+        known = counts.by_level[level]
         if not known:
             raise NoPlacement(f"no topology domains at level: {self.tree.levels[level]}")
         ordered = search.sorted_led(known.values())
         top, wanted = ordered[0], search.slices
 
-        def takes_all(item: Domain) -> bool:
+        def takes_all(item: Counted) -> bool:
             return item.slices_led >= wanted and item.leaders >= search.leaders
 
         if search.takes_least_free:
@@ -205,7 +172,7 @@ class Placer:
                 if item.leaders >= search.leaders and fits >= wanted:
                     return level, [item]
             if search.is_required:
-                raise NoPlacement(self._not_fit(search, level, ordered[-1].pods))
+                raise NoPlacement(self._not_fit(search, counts, level, ordered[-1].pods))
         elif takes_all(top):
             return level, [search.best_fit(ordered, wanted, leaders=search.leaders, unit="slices")]
         if takes_all(top):
@@ -216,17 +183,19 @@ class Placer:
                 if able:
                     best = search.best_fit(able, wanted, leaders=search.leaders, unit="slices")
                     return level, [best]
-            raise NoPlacement(self._not_fit(search, level, top.slices))
+            raise NoPlacement(self._not_fit(search, counts, level, top.slices))
         if level > 0 and not search.is_unconstrained:
-            return self._choose(search, level - 1)
-        return level, self._several(search, level, ordered)
+            return self._choose(search, counts, level - 1)
+        return level, self._several(search, counts, level, ordered)
 
-    def _several(self, search: Search, level: int, ordered: list[Domain]) -> list[Domain]:
+    def _several(
+        self, search: Search, counts: FitCounts, level: int, ordered: list[Counted]
+    ) -> list[Counted]:
         """Domains of one level that take everything together: first those that lead."""
         ordered = search.led_first(
             ordered, count=search.slices, leaders=search.leaders, unit="slices"
         )
-        chosen: list[Domain] = []
+        chosen: list[Counted] = []
         left, leaders, index = search.slices, search.leaders, 0
         while leaders > 0 and index < len(ordered) and ordered[index].leaders > 0:
             item = ordered[index]
@@ -237,7 +206,7 @@ class Placer:
             left -= item.slices_led
             index += 1
         if leaders > 0:
-            raise NoPlacement(self._not_fit(search, level, search.leaders - leaders))
+            raise NoPlacement(self._not_fit(search, counts, level, search.leaders - leaders))
         ordered, index = search.sorted(ordered[index:]), 0
         while left > 0 and index < len(ordered):
             item = ordered[index]
@@ -247,15 +216,15 @@ class Placer:
             left -= item.slices
             index += 1
         if left > 0:
-            raise NoPlacement(self._not_fit(search, level, search.slices - left))
+            raise NoPlacement(self._not_fit(search, counts, level, search.slices - left))
         return chosen
 
-    def _filled(self, search: Search, domains: list[Domain]) -> list[Domain]:
+    def _filled(self, search: Search, domains: list[Counted]) -> list[Counted]:
         return search.fill(
             domains, count=search.count, leaders=search.leaders, size=search.size, unit="slices"
         )
 
-    def _descend_apart(self, search: Search, level: int, domains: list[Domain]) -> list[Domain]:
+    def _descend_apart(self, search: Search, level: int, domains: list[Counted]) -> list[Counted]:
         """Down to the lowest level: the children of each share what it was given."""
         while level < len(self.tree.levels) - 1:
             level += 1
@@ -263,10 +232,11 @@ class Placer:
             domains = [child for item in domains for child in self._share_out(search, item, size)]
         return domains
 
-    def _share_out(self, search: Search, parent: Domain, size: int) -> list[Domain]:
+    def _share_out(self, search: Search, parent: Counted, size: int) -> list[Counted]:
         children = search.sorted(parent.children)
         if size > 1:
             for child in children:
+                search.keep(child)
                 child.slices = child.pods // size
                 child.slices_led = child.pods_led // size
         return search.fill(
@@ -277,7 +247,7 @@ class Placer:
             unit="slices" if size > 1 else "pods",
         )
 
-    def _placement(self, counted: Sequence[tuple[Domain, int]]) -> Placement:
+    def _placement(self, counted: Sequence[tuple[Counted, int]]) -> Placement:
         start = len(self.tree.levels) - 1 if self.tree.is_by_host else 0
         return Placement(
             self.tree.levels[start:],
@@ -288,29 +258,28 @@ class Placer:
             ),
         )
 
-    def _not_fit(self, search: Search, level: int, fitting: int) -> str:
+    def _not_fit(self, search: Search, counts: FitCounts, level: int, fitting: int) -> str:
         refusal = f'topology "{self.tree.topology}"'
-        end = search.excluded.text()
+        end = counts.excluded.text()
         if search.layers:
-            return f"{refusal} doesn't allow to fit{self._by_layer(search, level, end)}"
+            fits = self._by_layer(search, counts.by_level[level].values())
+            return f"{refusal} doesn't allow to fit{fits}{end}"
         unit = "pod" if search.size == 1 else "slice"
         if not fitting:
             return f"{refusal} doesn't allow to fit any of {search.slices} {unit}(s){end}"
         return f"{refusal} allows to fit only {fitting} out of {search.slices} {unit}(s){end}"
 
-    def _by_layer(self, search: Search, level: int, end: str) -> str:
-        """How many slices of each layer the best domain of a level holds."""
-        known = self.tree.by_level[level].values()
-        best = min(known, key=lambda item: (-item.slices, item.name))
-        parts = [
+    def _by_layer(self, search: Search, domains: Iterable[Counted]) -> str:
+        """How many slices of each layer the best of some domains holds."""
+        best = min(domains, key=lambda item: (-item.slices, item.name))
+        return "".join(
             f"; {_slices_below(best, self.tree.levels.index(layer.topology), layer.size)}"
             f"/{search.count // layer.size} slice(s) fit on level {layer.topology}"
             for layer in search.layers
-        ]
-        return f"{''.join(parts)}{end}"
+        )
 
 
-def _slices_below(domain: Domain, level: int, size: int) -> int:
+def _slices_below(domain: Counted, level: int, size: int) -> int:
     """Slices of a size that the domains of a level below another hold."""
     if len(domain.values) - 1 == level:
         return domain.pods // size
@@ -340,18 +309,7 @@ def _inner_sizes(request: TopologyRequest, levels: Sequence[str]) -> dict[int, i
     return sizes
 
 
-def _with_pod(need: PodSetNeed) -> list[tuple[str, int]]:
+def _with_pod(need: PodSetNeed) -> Requests:
     requests = dict(need.requests)
     requests[PODS] = requests.get(PODS, 0) + 1
-    return sorted(requests.items())
-
-
-def _belongs(values: Sequence[str], within: str) -> bool:
-    name = ",".join(values)
-    return name == within or name.startswith(f"{within},")
-
-
-def _less(rest: Amounts, extra: Amounts) -> dict[str, int]:
-    result = dict(rest)
-    subtract_amounts(result, extra)
-    return result
+    return tuple(sorted(requests.items()))

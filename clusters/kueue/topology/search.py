@@ -1,6 +1,6 @@
-"""The counters of a search for domains, and how a choice of domains is filled.
+"""In which order domains are taken, and how a choice of domains is filled.
 
-Numbers of pods and slices only; ``placement`` says what is searched for.
+Numbers of pods and slices only; ``placer`` says what is searched for.
 
 Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go, KEP-2724, v0.19.2.
 """
@@ -14,8 +14,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from clusters.kueue.configuration import Gates
-from clusters.kueue.topology.nodes import Exclusions
-from clusters.kueue.topology.tree import Domain
+from clusters.kueue.topology.counts import Counted, Cut
 from clusters.kueue.workload.topology_request import SliceLayer
 
 
@@ -44,7 +43,9 @@ class Search:
     leaders: int = 0
     is_required: bool = False
     is_unconstrained: bool = False
-    excluded: Exclusions = field(default_factory=Exclusions)
+    _before: list[tuple[Counted, int, int, int, int]] = field(
+        default_factory=list, init=False, compare=False
+    )
 
     @property
     def slices(self) -> int:
@@ -56,36 +57,24 @@ class Search:
         """Whether the fullest domains are filled first, else those that fit best."""
         return self.is_unconstrained and self.gates.tas_profile_mixed
 
-    def roll_up(self, domain: Domain, level: int) -> None:
-        """Count what fits a domain by what fits the domains of the lowest level below it."""
-        if domain.children:
-            self._sum_up(domain, level)
-        if level == self.slice_level:
-            domain.slices = domain.pods // self.size
-            domain.slices_led = domain.pods_led // self.size
+    @property
+    def cut(self) -> Cut:
+        """How the pods are cut into slices."""
+        inner = tuple(sorted(self.sizes.items()))
+        return Cut(self.size, self.slice_level, inner, has_leader=self.leaders > 0)
 
-    def _sum_up(self, domain: Domain, level: int) -> None:
-        pods = slices = leaders = affinity = 0
-        inner = self.sizes.get(level + 1, 1)
-        # With a leader a domain holds what it holds without, less the smallest loss among the
-        # children that take one.
-        losses: list[tuple[int, int]] = []
-        for child in domain.children:
-            self.roll_up(child, level + 1)
-            fits = child.pods // inner * inner
-            pods += fits
-            slices += child.slices
-            leaders = max(leaders, child.leaders)
-            affinity += child.affinity
-            if not self.leaders or child.leaders:
-                led = child.pods_led // inner * inner
-                losses.append((fits - led, child.slices - child.slices_led))
-        domain.pods, domain.slices = pods, slices
-        domain.leaders, domain.affinity = leaders, affinity
-        domain.pods_led = pods - min(loss for loss, _ in losses) if losses else 0
-        domain.slices_led = slices - min(loss for _, loss in losses) if losses else 0
+    def keep(self, domain: Counted) -> None:
+        """Note the counters of a domain before they say what is placed there."""
+        kept = (domain, domain.pods, domain.slices, domain.slices_led, domain.leaders)
+        self._before.append(kept)
 
-    def sorted(self, domains: Iterable[Domain]) -> list[Domain]:
+    def restore(self) -> None:
+        """Give domains the counters back that they had before."""
+        for domain, *counters in reversed(self._before):
+            domain.pods, domain.slices, domain.slices_led, domain.leaders = counters
+        self._before.clear()
+
+    def sorted(self, domains: Iterable[Counted]) -> list[Counted]:
         """Domains in the order in which they are filled."""
         sign, by_affinity = self._signs
         return sorted(
@@ -98,7 +87,7 @@ class Search:
             ),
         )
 
-    def sorted_led(self, domains: Iterable[Domain]) -> list[Domain]:
+    def sorted_led(self, domains: Iterable[Counted]) -> list[Counted]:
         """The same where a leader has to be placed as well."""
         sign, by_affinity = self._signs
         return sorted(
@@ -118,8 +107,8 @@ class Search:
         return (1 if self.takes_least_free else -1), by_affinity
 
     def best_fit(
-        self, domains: Sequence[Domain], needed: int, *, leaders: int, unit: str
-    ) -> Domain:
+        self, domains: Sequence[Counted], needed: int, *, leaders: int, unit: str
+    ) -> Counted:
         """The first of the smallest domains that hold what is needed, else the first of all.
 
         Domains come in order; ``unit`` is ``slices`` or ``pods``.
@@ -132,8 +121,8 @@ class Search:
         return min(able, key=fits) if able else domains[0]
 
     def led_first(
-        self, domains: list[Domain], *, count: int, leaders: int, unit: str
-    ) -> list[Domain]:
+        self, domains: list[Counted], *, count: int, leaders: int, unit: str
+    ) -> list[Counted]:
         """Put the first domain in front that takes the leader and leaves enough to the others."""
         if not leaders or len(domains) < 2:
             return domains
@@ -145,8 +134,8 @@ class Search:
         return domains
 
     def fill(
-        self, domains: list[Domain], *, count: int, leaders: int, size: int, unit: str
-    ) -> list[Domain]:
+        self, domains: list[Counted], *, count: int, leaders: int, size: int, unit: str
+    ) -> list[Counted]:
         """Share ``count`` pods out among domains, in order, and note on each what it got.
 
         They go in whole ``slices`` of ``size`` pods, or one by one where ``unit`` is ``pods``.
@@ -164,6 +153,7 @@ class Search:
                 domain = self.best_fit(domains[index:], left, leaders=leaders, unit=unit)
                 is_enough = fits(domain) >= left and domain.leaders >= leaders
             taken = min(left, fits(domain))
+            self.keep(domain)
             domain.leaders = min(domain.leaders, leaders)
             _note(domain, taken, size=size, unit=unit)
             found.append(domain)
@@ -174,7 +164,7 @@ class Search:
         return []
 
 
-def _note(domain: Domain, taken: int, *, size: int, unit: str) -> None:
+def _note(domain: Counted, taken: int, *, size: int, unit: str) -> None:
     domain.pods = taken * size
     if unit == "slices":
         domain.slices = taken

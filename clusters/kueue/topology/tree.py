@@ -1,7 +1,7 @@
-"""The domains of one flavor's nodes, what is free in them, and the counters of a search.
+"""The domains of one flavor's nodes, and what is free in them.
 
 Source: Kueue pkg/cache/scheduler/{tas_topology_tree,tas_flavor,tas_flavor_snapshot}.go, v0.19.2.
-Deviation: one live tree instead of a snapshot in each cycle; counters lie on the domains.
+Deviation: one live tree instead of a snapshot in each cycle.
 """
 
 from __future__ import annotations
@@ -16,31 +16,23 @@ from clusters.kueue.workload.matching import Toleration
 from clusters.kueue.workload.placement import Placement, domain_name
 
 _MOST_PODS: Final = 2**31 - 1
+# Changes of leaves that are remembered.
+MOST_TOUCHED: Final = 8192
 
 
 @dataclass(slots=True, eq=False)
 class Domain:
-    """A domain, with the counters of the search that runs at the moment.
+    """A domain.
 
     Attributes:
         name: unique within its level.
         values: of the levels down to this one.
-        pods, slices: that fit, and later that are placed here.
-        pods_led, slices_led: the same with a leader beside them.
-        leaders: leaders that fit, and later that are placed here.
-        affinity: sum of the weights of the preferences that its nodes meet.
     """
 
     name: str
     values: tuple[str, ...]
     parent: Domain | None = None
     children: list[Domain] = field(default_factory=list)
-    pods: int = 0
-    slices: int = 0
-    pods_led: int = 0
-    slices_led: int = 0
-    leaders: int = 0
-    affinity: int = 0
 
     def above(self, level: int) -> Domain:
         """The domain of a coarser level that this one lies in, itself for its own."""
@@ -48,28 +40,6 @@ class Domain:
         while len(domain.values) - 1 > level and domain.parent is not None:
             domain = domain.parent
         return domain
-
-    def clear(self) -> None:
-        """Begin a search: nothing counted."""
-        self.pods = self.slices = self.pods_led = self.slices_led = 0
-        self.leaders = self.affinity = 0
-
-    def subtree_copy(self, parent: Domain | None = None) -> Domain:
-        """The domain and all below it, independent of the original."""
-        same = Domain(
-            self.name,
-            self.values,
-            parent,
-            [],
-            self.pods,
-            self.slices,
-            self.pods_led,
-            self.slices_led,
-            self.leaders,
-            self.affinity,
-        )
-        same.children = [child.subtree_copy(same) for child in self.children]
-        return same
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +75,32 @@ class PlacedUse:
     total: Amounts
 
 
+class Touched:
+    """Names of leaves whose amounts changed, in order; only the last ones are kept.
+
+    Attributes:
+        now: how many there were so far.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._names: list[str] = []
+
+    def add(self, name: str) -> None:
+        """A leaf changed."""
+        self.now += 1
+        self._names.append(name)
+        if len(self._names) > MOST_TOUCHED:
+            del self._names[: MOST_TOUCHED // 2]
+
+    def since(self, then: int) -> set[str] | None:
+        """Leaves that changed since; ``None`` where that is too long ago to know."""
+        count = self.now - then
+        if count > len(self._names):
+            return None
+        return set(self._names[len(self._names) - count :])
+
+
 class TopologyTree:
     """Domains of the nodes of one flavor, and their use.
 
@@ -116,6 +112,7 @@ class TopologyTree:
         leaves: domains of the lowest level by name.
         leaf_of: the same by name of each node.
         usage: amounts in use by domain, also of domains that are gone.
+        touched: leaves whose use changed; nothing of nodes that come, go or change.
     """
 
     def __init__(
@@ -135,6 +132,7 @@ class TopologyTree:
         self.leaves: dict[str, Leaf] = {}
         self.leaf_of: dict[str, Leaf] = {}
         self.usage: dict[str, dict[str, int]] = {}
+        self.touched = Touched()
 
     def build(self, nodes: Iterable[NodeSpec], *, pods: Mapping[str, Amounts]) -> None:
         """Make the domains of these nodes anew; usage stays.
@@ -213,6 +211,7 @@ class TopologyTree:
         if leaf is not None:
             subtract_amounts(leaf.free, amounts)
             subtract_amounts(leaf.rest, amounts)
+            self.touched.add(leaf.name)
 
     def free_node(self, node: str, amounts: Amounts) -> None:
         """Undo ``use_node``."""
@@ -220,6 +219,7 @@ class TopologyTree:
         if leaf is not None:
             add_amounts(leaf.free, amounts)
             add_amounts(leaf.rest, amounts)
+            self.touched.add(leaf.name)
 
     def use(self, domain: str, amounts: Amounts) -> None:
         """Count placed pods."""
@@ -227,6 +227,7 @@ class TopologyTree:
         leaf = self.leaves.get(domain)
         if leaf is not None:
             subtract_amounts(leaf.rest, amounts)
+            self.touched.add(domain)
 
     def release(self, domain: str, amounts: Amounts) -> None:
         """Undo ``use``."""
@@ -237,6 +238,7 @@ class TopologyTree:
         leaf = self.leaves.get(domain)
         if leaf is not None:
             add_amounts(leaf.rest, amounts)
+            self.touched.add(domain)
 
     def fits(self, use: PlacedUse) -> bool:
         """Whether a domain holds one item of a placement by itself.
