@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from clusters.kueue.configuration import Gates
+from clusters.kueue.topology.need import Conditions, NoPlacement, PodSetNeed
 from clusters.kueue.topology.nodes import NodeSpec, PodUse
 from clusters.kueue.topology.places import FlavorNodes, Places, held_uses
 from clusters.kueue.topology.tree import PlacedUse
 from clusters.kueue.workload.matching import NodeRules, Toleration
 from clusters.kueue.workload.placement import PlacedPods, Placement
 from clusters.kueue.workload.requests import PodRequests
+from clusters.kueue.workload.topology_request import TopologyRequest
 from clusters.kueue.workload.workloads import PodSet, PodSetHold, PodShape, Reservation, Workload
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
@@ -132,6 +134,29 @@ def test_a_node_that_comes_back_finds_the_pods_on_it():
     assert rests(places) == {"a": {"n": 3}, "all": {"n": 3}, "racks": {"r1": 3}}
     places.set_node("other", node("other"))
     assert rests(places)["a"] == {"n": 3, "other": 7}
+
+
+def test_nodes_that_come_and_change_are_known_to_the_next_search():
+    full, empty = {"gpu": 8, "pods": 9}, {"pods": 9}
+    places = places_of(node("n1", allocatable=full))
+    placer = places.placer("a")
+    assert placer is not None
+    request = TopologyRequest(required=RACK)
+    shape = PodShape("", "", PodRequests({"gpu": 8}, of_pod={"gpu": 8}), NodeRules(), request)
+
+    def found(pods: int) -> list[str]:
+        need = PodSetNeed("main", shape, pods, {"gpu": 8}, request, "a")
+        try:
+            placed = placer.place(need, None, Conditions())["main"]
+        except NoPlacement:
+            return []
+        return [item.domain for item in placed.domains]
+
+    assert (found(1), found(2)) == (["n1"], [])
+    places.set_node("n2", node("n2", allocatable=full))
+    assert found(2) == ["n1", "n2"]
+    places.set_node("n1", node("n1", allocatable=empty))
+    assert (found(1), found(2)) == (["n2"], [])
 
 
 def test_nodes_of_one_hostname_are_built_anew_in_their_order():
