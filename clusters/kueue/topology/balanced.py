@@ -8,11 +8,12 @@ Source: Kueue pkg/cache/scheduler/tas_balanced_placement.go, v0.19.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import log2
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from clusters.kueue.topology.counts import Counted, Cut, FitCounts
+from clusters.kueue.topology.counts import Counted, FitCounts
 from clusters.kueue.topology.search import Search
 
 _by_values = attrgetter("values")
@@ -187,7 +188,7 @@ def _shared_evenly(
 
 def _prune(search: Search, domains: Iterable[Counted], threshold: int) -> None:
     """Take away what holds fewer slices than the threshold."""
-    flat = Cut(search.size, search.slice_level, has_leader=search.leaders > 0)
+    flat = replace(search.cut, inner=())
     for item in domains:
         for child in item.children:
             _drop_below(search, child, threshold)

@@ -10,7 +10,7 @@ Deviation: Kueue counts everything in each search.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -162,12 +162,12 @@ class FitCounts:
 
     Attributes:
         by_level: domains by name, level by level.
+        excluded: why leaves hold no pod, as messages count it.
     """
 
     def __init__(self, tree: TopologyTree, question: Question, *, within: str = "") -> None:
         self._tree, self._question = tree, question
-        self._excluded = Exclusions(len(tree.leaves))
-        self._short = Counter[str]()
+        self.excluded = Exclusions(len(tree.leaves))
         self._assumed: Assumed = {}
         self.by_level: list[dict[str, Counted]] = [{} for _ in tree.levels]
         for root in tree.by_level[0].values():
@@ -186,11 +186,6 @@ class FitCounts:
         for top in self.by_level[0].values():
             question.cut.roll_up(top, 0)
 
-    @property
-    def excluded(self) -> Exclusions:
-        """Why leaves hold no pod, as messages count it."""
-        return Exclusions(self._excluded.total, self._excluded.reasons + self._short)
-
     def refresh(self, assumed: Assumed) -> None:
         """Count again what was touched since the last time.
 
@@ -202,18 +197,11 @@ class FitCounts:
         names: Iterable[str] = self._able if touched is None else touched
         names = {*names, *self._assumed, *assumed}
         self._assumed = assumed
-        above: dict[int, Counted] = {}
-        for name in names:
-            if name in self._able and self._count(name):
-                leaf = self._able[name]
-                above[id(leaf)] = leaf
-        level = len(self.by_level) - 1
-        while above:
-            for domain in above.values():
+        changed = {self._able[name] for name in names if name in self._able and self._count(name)}
+        for level in reversed(range(len(self.by_level))):
+            for domain in changed:
                 self._question.cut.add_up(domain, level)
-            found = (item.parent for item in above.values() if item.parent is not None)
-            above = {id(item): item for item in found}
-            level -= 1
+            changed = {item.parent for item in changed if item.parent is not None}
 
     def _take_over(self, domain: Domain, parent: Counted | None) -> None:
         same = Counted(domain.name, domain.values, parent)
@@ -228,7 +216,7 @@ class FitCounts:
         needs = self._question.needs
         reason = needs.refusal(leaf.node) if needs is not None and leaf.node is not None else ""
         if reason:
-            self._excluded.reasons[reason] += 1
+            self.excluded.reasons[reason] += 1
         return not reason
 
     def _leave_out_all_but(self, within: str) -> None:
@@ -236,7 +224,7 @@ class FitCounts:
         outside = [item for item in self._able.values() if not _belongs(item.values, within)]
         for item in outside:
             del self._able[item.name]
-            self._excluded.reasons["topologyDomain"] += 1
+            self.excluded.reasons["topologyDomain"] += 1
 
     def _like(self) -> None:
         """Note how well nodes are liked."""
@@ -253,23 +241,27 @@ class FitCounts:
         question, leaf, counted = self._question, self._tree.leaves[name], self._able[name]
         rest: Amounts = leaf.free if question.is_empty else leaf.rest
         if name in self._assumed:
-            rest = _less(rest, self._assumed[name].items())
+            rest = _less(rest, self._assumed[name])
         before = (counted.pods, counted.pods_led, counted.leaders)
         counted.pods, short_of = count_in(question.requests, rest)
         counted.pods_led, counted.leaders = counted.pods, 0
         led_by = question.led_by
         if led_by is not None and count_in(led_by, rest)[0]:
             counted.leaders = 1
-            counted.pods_led = count_in(question.requests, _less(rest, led_by))[0]
+            counted.pods_led = count_in(question.requests, _less(rest, dict(led_by)))[0]
         self._note_short(counted, short_of if not counted.pods else "")
         return before != (counted.pods, counted.pods_led, counted.leaders)
 
     def _note_short(self, counted: Counted, short_of: str) -> None:
         if short_of == counted.short_of:
             return
+        reasons = self.excluded.reasons
         for name, step in ((counted.short_of, -1), (short_of, 1)):
+            reason = f'resource "{name}"'
             if name:
-                self._short[f'resource "{name}"'] += step
+                reasons[reason] += step
+            if not reasons[reason]:
+                del reasons[reason]
         counted.short_of = short_of
 
 
@@ -314,7 +306,7 @@ def _belongs(values: Sequence[str], within: str) -> bool:
     return name == within or name.startswith(f"{within},")
 
 
-def _less(rest: Amounts, extra: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _less(rest: Amounts, extra: Amounts) -> dict[str, int]:
     result = dict(rest)
-    subtract_amounts(result, dict(extra))
+    subtract_amounts(result, extra)
     return result

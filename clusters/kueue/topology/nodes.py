@@ -133,10 +133,6 @@ class Exclusions:
         listed = ", ".join(sorted(f"{name}: {count}" for name, count in self.reasons.items()))
         return f". Total nodes: {self.total}; excluded: {listed}"
 
-    def copy(self) -> Exclusions:
-        """The same, to be counted on."""
-        return Exclusions(self.total, Counter(self.reasons))
-
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
