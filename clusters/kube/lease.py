@@ -2,8 +2,10 @@
 
 Nobody's clock is trusted: a lease is expired when this process has seen it unchanged for its whole
 duration, by its own monotonic clock. A holder stops writing after half the duration without a
-renewal, so it has stopped long before anybody may take over. It goes on with the next renewal: on a
-machine or a cluster that is too busy for a while, nothing has to begin anew.
+renewal, so it has stopped long before anybody may take over. It goes on with the next renewal, even
+when the lease has ended meanwhile: who renews it writes to the very version that it wrote before,
+so nobody had it in between. On a machine or a cluster that is too busy for a while, nothing has to
+begin anew.
 """
 
 from __future__ import annotations
@@ -58,6 +60,11 @@ class LeaseSettings:
     def renew_every_s(self) -> float:
         return self.duration_s / 6
 
+    @property
+    def given_up_s(self) -> float:
+        """Age of the last renewal at which it is given up: another worker may reach the cluster."""
+        return self.duration_s * 3
+
 
 class ClusterLease:
     """One process's hold, or wish for a hold, on one Lease; any thread may call its methods.
@@ -101,7 +108,7 @@ class ClusterLease:
         """The fence: waits for the next renewal, once the last is older than half the duration.
 
         Raises:
-            LeaseLost: the lease is not held, or was not renewed before it ended; or nobody keeps it
+            LeaseLost: the lease is not held, or was given up; or it has ended and nobody keeps it
                 any more who could renew it.
         """
         while True:
@@ -111,7 +118,7 @@ class ClusterLease:
             age, kept = self._settings.monotonic() - renewed_at, self._kept
             if age <= self._settings.fence_s:
                 return
-            if kept is None or age > self._settings.duration_s or kept.wait(_POLL_S):
+            if kept is None or age > self._settings.given_up_s or kept.wait(_POLL_S):
                 raise self._lost(f"was last renewed {age:.1f} s ago")
 
     def try_acquire(self) -> bool:
@@ -177,7 +184,7 @@ class ClusterLease:
             except LeaseLost:
                 pass
             except Retryable:
-                if not self._has_ended():
+                if not self._is_given_up():
                     continue
             except ClusterError:
                 pass
@@ -185,10 +192,10 @@ class ClusterLease:
             on_lost()
             return
 
-    def _has_ended(self) -> bool:
+    def _is_given_up(self) -> bool:
         renewed_at = self._renewed_at
         age = self._settings.monotonic() - (renewed_at or 0.0)
-        return renewed_at is None or age > self._settings.duration_s
+        return renewed_at is None or age > self._settings.given_up_s
 
     def _may_take(self, lease: Document) -> bool:
         holder = self._holder_of(lease)

@@ -116,6 +116,20 @@ def test_lease_loser_learns_it_at_the_next_renewal(client: KubeClient) -> None:
     assert holder_of(client) == "second"
 
 
+def test_lease_that_somebody_else_had_in_between_is_lost(client: KubeClient) -> None:
+    clock = Clock()
+    first, second = contender(client, "first", clock), contender(client, "second", clock)
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    clock.seconds += 11
+    assert second.try_acquire()
+    second.release()
+    with pytest.raises(errors.LeaseLost):
+        first.renew()
+    with pytest.raises(errors.LeaseLost):
+        first.check()
+
+
 def test_lease_survives_a_label_by_somebody_else(client: KubeClient) -> None:
     lease = contender(client, "first", Clock())
     assert lease.try_acquire()
@@ -158,14 +172,18 @@ def test_lease_keep_gives_up_when_the_cluster_is_gone(dev: DevServer, client: Ku
     assert not lost.is_set()
     lease.check()
     dev.cluster.faults.fail(503, count=1000, method="PUT")
-    clock.seconds += 2
+    clock.seconds += settings.given_up_s - 0.1
+    assert not lost.wait(4 * settings.renew_every_s)
+    clock.seconds += 0.2
     assert lost.wait(PATIENCE_S)
     keeper.join(timeout=PATIENCE_S)
     with pytest.raises(errors.LeaseLost):
         lease.check()
 
 
-@pytest.mark.parametrize("comes_s", [2.9, 3.1], ids=["before its end", "after its end"])
+@pytest.mark.parametrize(
+    "comes_s", [2.9, 8.9, 9.1], ids=["before its end", "after its end", "given up"]
+)
 def test_lease_check_waits_for_a_renewal_that_is_late(
     dev: DevServer, client: KubeClient, comes_s: float
 ) -> None:
@@ -183,7 +201,7 @@ def test_lease_check_waits_for_a_renewal_that_is_late(
             writes = pool.submit(lease.check)
             assert not wait([writes], timeout=0.5).done, "nothing is written meanwhile"
             clock.seconds += comes_s - 1.6
-            if comes_s < settings.duration_s:
+            if comes_s < settings.given_up_s:
                 dev.cluster.faults.clear()
                 writes.result(PATIENCE_S)
             else:

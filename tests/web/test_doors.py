@@ -118,11 +118,18 @@ def test_no_part_of_a_form_is_decoded_as_somebody_likes(db, charset: str):
 
 
 def test_the_server_begins_with_that_application():
-    code = "import portal.wsgi as w; print(type(w.application).__module__)"
+    code = (
+        "import gc, portal.wsgi as w; print(type(w.application).__module__); "
+        "print(len(gc.get_objects()), gc.get_freeze_count())"
+    )
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PORTAL_")}
     environment = clean | COMPLETE | {"DATABASE_URL": "sqlite:///:memory:"}
     said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment)
-    assert said.decode().split()[-1] == "portal.middleware"
+    module, watched, frozen = said.decode().split()[-3:]
+    assert module == "portal.middleware"
+    assert int(watched) < int(frozen) / 100, (
+        "the collector looks at what was loaded, again and again"
+    )
 
 
 def test_a_length_of_more_digits_than_any_is_too_large(db):
