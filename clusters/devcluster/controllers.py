@@ -4,13 +4,15 @@ Stands in for the Job controller, the scheduler and the nodes together; a Job th
 controller manages (spec.managedBy) is left alone, as by the real Job controller.
 
 And what follows deletions: dependents go with their owners, content with its namespace. One thread
-per cluster reads the changes and also sweeps now and then, as the garbage collector and the
+per cluster reads the changes, and sweeps while anything has to go, as the garbage collector and the
 namespace controller of a real cluster do.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,6 +90,8 @@ class JobRunner:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jobs-{cluster.name}", daemon=True)
         self._open: dict[tuple[str, str], Document] = {}
+        # Seconds since 1970 up to which nothing is due, unless somebody changes the Job.
+        self._rests: dict[tuple[str, str], float] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -102,7 +106,9 @@ class JobRunner:
         while not self._stop.is_set():
             if not subscription.read(_TICK_S, stop=self._stop, take=self._take):
                 subscription = self._begin()
-            for job in list(self._open.values()):
+            now, rests = time.time(), self._rests
+            due = [job for at, job in self._open.items() if not rests.get(at, 0.0) > now]
+            for job in due:
                 try:
                     self._advance(job)
                 except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -116,10 +122,12 @@ class JobRunner:
             _, subscription = store.subscribe(JOBS.key, since=None)
             jobs = store.all(JOBS.key)[1]
         self._open = {place_of(job): job for job in jobs if not is_finished(job)}
+        self._rests.clear()
         return subscription
 
     def _take(self, change: Commit) -> float | None:
         place = place_of(change.document)
+        self._rests.pop(place, None)
         if change.type == "DELETED" or is_finished(change.document):
             self._open.pop(place, None)
             return None
@@ -129,10 +137,13 @@ class JobRunner:
     def _advance(self, job: Document) -> None:
         spec = job["spec"]
         if spec.get("managedBy", JOB_CONTROLLER) != JOB_CONTROLLER:
+            self._rests[place_of(job)] = math.inf
             return
         status = dict(job.get("status") or {})
         wanted = self._status_of(job, datetime.now(UTC))
         if wanted == status:
+            if self._status_of is next_status:
+                self._rests[place_of(job)] = _ends_at(job)
             return
         patch = {key: None for key in status if key not in wanted} | wanted
         body = {**bound(job), "status": patch}
@@ -185,6 +196,15 @@ def next_status(job: Document, now: datetime) -> Document:
     return _with(job, status, [(kind, True, because, text) for kind in kinds], now)
 
 
+def _ends_at(job: Document) -> float:
+    """When a Job with the status that it should have is over, in seconds since 1970; inf: never."""
+    started = (job.get("status") or {}).get("startTime")
+    if job["spec"].get("suspend") or not started:
+        return math.inf
+    run_s = _number(annotations_of(job).get(RUN_SECONDS), DEFAULT_RUN_S)
+    return datetime.fromisoformat(started).timestamp() + run_s
+
+
 def _with(
     job: Document, status: Document, changes: Sequence[tuple[str, bool, str, str]], now: datetime
 ) -> Document:
@@ -219,6 +239,7 @@ class GarbageCollector:
         self._cluster = cluster
         self._stop = threading.Event()
         _, self._subscription = cluster.store.subscribe("", since=None)
+        self._is_due = True
         self._thread = threading.Thread(
             target=self._run, name=f"garbage-{cluster.name}", daemon=True
         )
@@ -234,14 +255,28 @@ class GarbageCollector:
     def _run(self) -> None:
         store = self._cluster.store
         while not self._stop.is_set():
-            self.sweep()
-            if not self._subscription.read(_SWEEP_EVERY_S, stop=self._stop, take=_matters):
+            if self._is_due:
+                self._is_due = self.sweep()
+            if not self._subscription.read(_SWEEP_EVERY_S, stop=self._stop, take=self._take):
                 # The cluster ended every watch, this one included.
                 _, self._subscription = store.subscribe("", since=None)
+                self._is_due = True
         store.unsubscribe(self._subscription)
 
-    def sweep(self) -> None:
-        """Deletes what has lost its last owner, and moves on what waits to be gone."""
+    def _take(self, change: Commit) -> float | None:
+        """After a change that matters the next sweep comes soon."""
+        if not _matters(change):
+            return None
+        self._is_due = True
+        return _BATCH_S
+
+    def sweep(self) -> bool:
+        """Deletes what has lost its last owner, and moves on what waits to be gone.
+
+        Returns:
+            Whether anything had to go, so that it has to be looked at again.
+        """
+        goes = False
         everything = self._cluster.store.everything()
         uids = {document["metadata"]["uid"] for _, document in everything}
         for kind, document in everything:
@@ -249,14 +284,17 @@ class GarbageCollector:
             owners = metadata.get("ownerReferences") or []
             if owners and not any(owner["uid"] in uids for owner in owners):
                 self._delete(kind, document)
+                goes = True
             finalizers = metadata.get("finalizers") or []
             if "deletionTimestamp" in metadata:
+                goes = True
                 if FOREGROUND in finalizers:
                     self._follow(kind, document, everything)
                 elif ORPHAN in finalizers:
                     self._orphan(kind, document, everything)
                 elif kind == NAMESPACES.key:
                     self._empty(document, everything)
+        return goes
 
     def _follow(self, kind: str, owner: Document, everything: list[tuple[str, Document]]) -> None:
         """Foreground: the dependents go first; those that block keep the owner."""
@@ -312,10 +350,13 @@ class GarbageCollector:
                 raise
 
 
-def _matters(change: Commit) -> float | None:
-    """After a change that matters the next sweep comes soon."""
-    marks = change.document["metadata"].keys() & {"deletionTimestamp", "ownerReferences"}
-    return _BATCH_S if change.type == "DELETED" or marks else None
+def _matters(change: Commit) -> bool:
+    """Whether something may have to go for it."""
+    metadata = change.document["metadata"]
+    if change.type == "DELETED" or "deletionTimestamp" in metadata:
+        return True
+    before = change.before["metadata"].get("ownerReferences") if change.before else None
+    return bool(metadata.get("ownerReferences") != before)
 
 
 def _dependents(

@@ -28,7 +28,7 @@ from budgets.models import Membership, Role, User, Workspace
 from clusters.models import WorkloadState
 from tests.controlplane.processes import free_port
 from tests.perf import fleet_rows, life_rows
-from tests.perf.bench import Figure
+from tests.perf.bench import Figure, load_as_web
 
 WORKSPACES, ACCOUNTS, INTERVALS = 1_000, 50, 1_000_000
 CLUSTERS, JOBS, REQUESTS, ENTRIES = 20, 10_000, 500, 20_000
@@ -42,6 +42,7 @@ Page = tuple[str, str]
 
 def measure() -> list[Figure]:
     """Milliseconds per page; the first two requests of each warm templates and plans."""
+    load_as_web()
     users = fleet_rows.people()
     made = fleet_rows.promises(accounts=ACCOUNTS, workspaces=WORKSPACES)
     fleet_rows.intervals(INTERVALS)

@@ -30,6 +30,8 @@ from clusters.devcluster.server import DevServer
 GOOD, ROOMY, KINDS = "good", "roomy", ("endless", "flood", "drip")
 CONCERNED = ("/jobs", "/workloads")
 HEAVY = [[]] * 850
+BOOKMARKS_S = 60.0
+"""As often as a real API server tells them on a watch that is quiet."""
 NODES = NodeShape(
     "h100-node",
     2,
@@ -95,7 +97,7 @@ def main(folder: Path, kind: str, names: list[str]) -> None:
     is_good = kind in (GOOD, ROOMY)
     with ExitStack() as stack:
         for number, name in enumerate(names):
-            cluster = Hostile(ClusterOptions(name=name))
+            cluster = Hostile(ClusterOptions(name=name, bookmark_every_s=BOOKMARKS_S))
             clusters.append(cluster)
             cluster.kind = GOOD if is_good else KINDS[number % len(KINDS)]
             if is_good:  # where there are no GPUs, no floor is put
