@@ -157,7 +157,8 @@ def test_lease_keep_gives_up_when_the_cluster_is_gone(dev: DevServer, client: Ku
     lease = ClusterLease(client, NAME, holder="first", settings=settings)
     assert lease.try_acquire()
     lost, versions = threading.Event(), set[str]()
-    keeper = threading.Thread(target=lease.keep, args=(threading.Event(), lost.set))
+    keeping = (threading.Event(), lost.set)
+    keeper = threading.Thread(target=lease.keep, args=keeping, daemon=True)
     keeper.start()
     dev.cluster.faults.fail(503, count=1, method="PUT")
 
