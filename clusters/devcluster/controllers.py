@@ -179,13 +179,11 @@ def next_status(job: Document, now: datetime) -> Document:
         status |= {"startTime": stamp(now), "active": pods, "ready": pods}
         resumed = ("Suspended", False, "JobResumed", "Job resumed")
         return _with(job, status, [resumed] if status.get("conditions") else [], now)
-    annotations = annotations_of(job)
-    ran_s = (now - datetime.fromisoformat(status["startTime"])).total_seconds()
-    if ran_s < _number(annotations.get(RUN_SECONDS), DEFAULT_RUN_S):
+    if now.timestamp() < _ends_at(job):
         return status
     pods = int(spec.get("completions") or spec.get("parallelism") or 1)
     status |= {"active": 0, "ready": 0, "terminating": 0}
-    if annotations.get(EXIT_CODE, "0") != "0":
+    if annotations_of(job).get(EXIT_CODE, "0") != "0":
         kinds, because = ("FailureTarget", "Failed"), "BackoffLimitExceeded"
         text = "Job has reached the specified backoff limit"
         status["failed"] = pods
@@ -197,7 +195,7 @@ def next_status(job: Document, now: datetime) -> Document:
 
 
 def _ends_at(job: Document) -> float:
-    """When a Job with the status that it should have is over, in seconds since 1970; inf: never."""
+    """When a Job that nobody changes is over, in seconds since 1970; inf: never."""
     started = (job.get("status") or {}).get("startTime")
     if job["spec"].get("suspend") or not started:
         return math.inf

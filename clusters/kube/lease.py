@@ -108,8 +108,8 @@ class ClusterLease:
         """The fence: waits for the next renewal, once the last is older than half the duration.
 
         Raises:
-            LeaseLost: the lease is not held, or was given up; or it has ended and nobody keeps it
-                any more who could renew it.
+            LeaseLost: the lease is not held, or was given up; or nobody keeps it any more who could
+                renew it.
         """
         while True:
             renewed_at = self._renewed_at

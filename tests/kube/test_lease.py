@@ -101,13 +101,19 @@ def test_lease_check_raises_after_half_the_duration(client: KubeClient) -> None:
     lease.check()
 
 
-def test_lease_loser_learns_it_at_the_next_renewal(client: KubeClient) -> None:
+def taken_over(client: KubeClient) -> tuple[ClusterLease, ClusterLease]:
+    """A holder, and who took the lease over once it had ended."""
     clock = Clock()
     first, second = contender(client, "first", clock), contender(client, "second", clock)
     assert first.try_acquire()
     assert not second.try_acquire()
     clock.seconds += 11
     assert second.try_acquire()
+    return first, second
+
+
+def test_lease_loser_learns_it_at_the_next_renewal(client: KubeClient) -> None:
+    first, _ = taken_over(client)
     with pytest.raises(errors.LeaseLost):
         first.renew()
     assert not first.is_held
@@ -117,12 +123,7 @@ def test_lease_loser_learns_it_at_the_next_renewal(client: KubeClient) -> None:
 
 
 def test_lease_that_somebody_else_had_in_between_is_lost(client: KubeClient) -> None:
-    clock = Clock()
-    first, second = contender(client, "first", clock), contender(client, "second", clock)
-    assert first.try_acquire()
-    assert not second.try_acquire()
-    clock.seconds += 11
-    assert second.try_acquire()
+    first, second = taken_over(client)
     second.release()
     with pytest.raises(errors.LeaseLost):
         first.renew()
@@ -215,12 +216,7 @@ def test_lease_check_waits_for_a_renewal_that_is_late(
 
 def _two_writers(client: KubeClient, *, fenced: bool) -> str:
     """An old holder stalls in the middle of its writes, a new one takes over; who wrote last?"""
-    clock = Clock()
-    old, new = contender(client, "old", clock), contender(client, "new", clock)
-    assert old.try_acquire()
-    assert not new.try_acquire()
-    clock.seconds += 11
-    assert new.try_acquire()
+    old, new = taken_over(client)
     apply_documents(client, [config_map("default", "quota", by="new")], fence=new.check)
     try:
         apply_documents(
