@@ -217,6 +217,8 @@ class Reflector:
         with stream:
             self._stream = stream
             try:
+                if stop.is_set():
+                    return  # it was interrupted before it was open
                 self._touch()
                 self.last_error = None
                 for event in stream:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from clusters import errors
+from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.registry import BY_KEY
 from clusters.devcluster.server import DevServer
 from clusters.devcluster.writes import MERGE, Address, Intent
@@ -219,6 +220,30 @@ def test_reflector_stops_at_once_in_a_silent_watch(client: KubeClient) -> None:
         assert eventually(lambda: reflector.is_watching)
         started = time.monotonic()
     assert time.monotonic() - started < PATIENCE_S
+
+
+def test_reflector_stops_at_once_while_its_watch_is_being_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ClusterOptions(name="silent", bookmark_every_s=10 * PATIENCE_S)
+    with (
+        DevServer(DevCluster(options)) as dev,
+        KubeClient.from_kubeconfig(dev.kubeconfig) as client,
+    ):
+        settings = ReflectorSettings(watch_without_pulse_s=10 * PATIENCE_S)
+        reflector, stop = watched(client, Image(), settings=settings), threading.Event()
+        open_it = KubeClient.watch
+
+        def told_to_stop_meanwhile(*arguments: Any, **more: Any) -> Any:
+            stop.set()
+            reflector.interrupt()
+            return open_it(*arguments, **more)
+
+        monkeypatch.setattr(KubeClient, "watch", told_to_stop_meanwhile)
+        thread = threading.Thread(target=reflector.run, args=(stop,), daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert stop.is_set() and not thread.is_alive()
 
 
 def test_reflector_passes_on_what_its_handler_raises(client: KubeClient) -> None:

@@ -7,7 +7,6 @@ deciding or writing one key raises parks that key alone, see ``faults``.
 
 from __future__ import annotations
 
-import queue
 import sys
 import time
 from collections.abc import Hashable, Iterable
@@ -29,7 +28,7 @@ from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.rows import is_away
-from clusters.reconcile.runtime.watches import Change, Keep, Seen, Watches, taken
+from clusters.reconcile.runtime.watches import Change, Inbox, Keep, Seen, Watches, taken
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
 log = structlog.stdlib.get_logger(__name__)
@@ -118,7 +117,7 @@ class Controller(Generic[K]):
         self.cluster = slug if cluster is None else cluster
         self.cache = Cache(indexes) if cache is None else cache
         self.queue: WorkQueue[K] = WorkQueue()
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.inbox: Inbox[Any] = Inbox()
         self.pool: Pool[K] = Pool(
             self.inbox.put, threads=self.threads, name=f"{slug}-{context.role or 'role'}"
         )

@@ -47,7 +47,15 @@ Sink = Callable[[Seen], None]
 Keep = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def taken(inbox: queue.SimpleQueue[T], *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
+class Inbox(queue.Queue[T]):
+    """What comes in to a deciding thread.
+
+    No ``SimpleQueue``: where a signal comes while its ``get`` waits, and is handled until after the
+    end of that wait, Python 3.11 waits for ever.
+    """
+
+
+def taken(inbox: Inbox[T], *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
     """What has come in, in order.
 
     Args:

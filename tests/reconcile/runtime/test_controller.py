@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from clusters.reconcile.runtime import controller
 from clusters.reconcile.runtime.controller import Controller
 from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.runtime.queue import WorkQueue
-from clusters.reconcile.runtime.watches import Change, Seen
+from clusters.reconcile.runtime.watches import Change, Inbox, Seen, taken
 from tests.waiting import eventually
 
 
@@ -22,7 +22,7 @@ class Quiet(Controller[str]):
     """A controller without a cluster, of which only the inbox is looked at."""
 
     def __init__(self) -> None:
-        self.inbox = queue.SimpleQueue()
+        self.inbox = Inbox()
         self._is_taking = True
 
 
@@ -78,3 +78,24 @@ def test_a_cluster_that_tells_more_than_is_taken_in_is_slowed(monkeypatch: pytes
     quiet._is_taking = False  # the shift ends: nobody waits any more
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_turn_ends_though_a_signal_is_handled_for_longer_than_it_waits():
+    inbox: Inbox[str] = Inbox()
+    signals: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        signals.append(number)
+        if len(signals) == 1:
+            time.sleep(0.3)
+        else:
+            inbox.put("what a signal much later brought")
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 5)
+    try:
+        assert taken(inbox, wait_s=0.2) == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(signals) == 1
