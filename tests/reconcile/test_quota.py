@@ -282,7 +282,7 @@ def test_what_changed_while_a_decision_was_waited_for_is_looked_at_after_it(
             if flavor["name"] == "h100":
                 flavor["resources"][0]["nominalQuota"] = "30"
     kube.replace(r.CLUSTER_QUEUE, queue, options=KUBECTL)
-    eventually(lambda: hand.body.inbox.qsize(), why="the watch does not tell")
+    eventually(lambda: len(hand.body.inbox), why="the watch does not tell")
     hand.settle()
     assert nominal(kube, "acme-vision") == "30"
     Cluster.objects.filter(pk=worker.pk).update(blocked_reason="")

@@ -28,7 +28,7 @@ from clusters.reconcile.runtime.pool import Answer, Pool, Work, reading, sending
 from clusters.reconcile.runtime.queue import WorkQueue
 from clusters.reconcile.runtime.recorder import Recorder
 from clusters.reconcile.runtime.rows import is_away
-from clusters.reconcile.runtime.watches import Change, Inbox, Keep, Seen, Watches, taken
+from clusters.reconcile.runtime.watches import Change, Inbox, Keep, Seen, Watches
 from clusters.reconcile.runtime.writer import Hook, Write, Writer, no_fault
 
 log = structlog.stdlib.get_logger(__name__)
@@ -176,7 +176,7 @@ class Controller(Generic[K]):
     def tell(self, seen: Seen) -> None:
         """Put what a watch tells into the inbox, once there is room; called by watches' threads."""
         ends = time.monotonic() + INBOX_WAIT_S
-        while self.inbox.qsize() >= INBOX_LIMIT and self._is_taking and time.monotonic() < ends:
+        while len(self.inbox) >= INBOX_LIMIT and self._is_taking and time.monotonic() < ends:
             time.sleep(self.tick_s / 10)
         self.inbox.put(seen)
 
@@ -300,7 +300,7 @@ class Controller(Generic[K]):
             return True
         if not self.watches.wait_synced(self.context.stop):
             return False
-        listed = taken(self.inbox, everything=True)
+        listed = self.inbox.take(everything=True)
         listed.sort(key=lambda item: rank[item.resource] if isinstance(item, Seen) else len(rank))
         for item in listed:
             self._take_item(item)
@@ -352,7 +352,7 @@ class Controller(Generic[K]):
     def settle(self) -> None:
         """Take in what comes until the answers to all work that was started are there."""
         while self.queue.load:
-            for item in taken(self.inbox, wait_s=self.tick_s):
+            for item in self.inbox.take(wait_s=self.tick_s):
                 self._take_item(item)
 
     def take_in(self, *, everything: bool = False) -> None:
@@ -362,7 +362,7 @@ class Controller(Generic[K]):
             everything: All of it, without waiting.
         """
         wait_s = 0.0 if everything else self.idle_s()
-        for item in taken(self.inbox, wait_s=wait_s, everything=everything):
+        for item in self.inbox.take(wait_s=wait_s, everything=everything):
             self._take_item(item)
 
     def idle_s(self) -> float:

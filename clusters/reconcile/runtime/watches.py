@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from clusters.documents.alike import Alike
 from clusters.documents.keys import without_writers
@@ -47,31 +47,44 @@ Sink = Callable[[Seen], None]
 Keep = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Inbox(queue.Queue[T]):
-    """What comes in to a deciding thread.
+class Inbox(Generic[T]):
+    """What comes in to a deciding thread, in order; any thread may put.
 
-    No ``SimpleQueue``: where a signal comes while its ``get`` waits, and is handled until after the
-    end of that wait, Python 3.11 waits for ever.
+    It waits by an event, and not in ``SimpleQueue.get``: where a signal comes meanwhile and is
+    handled until after the end of the wait, that of Python 3.11 waits for ever.
     """
 
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._came = threading.Event()
 
-def taken(inbox: Inbox[T], *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
-    """What has come in, in order.
+    def __len__(self) -> int:
+        return self._items.qsize()
 
-    Args:
-        inbox: Emptied, at most :data:`BATCH` of it.
-        wait_s: So long for the first thing, where nothing is there.
-        everything: All of it, however much; for what the first lists told.
-    """
-    items: list[T] = []
-    try:
-        if wait_s and not everything:
-            items.append(inbox.get(timeout=wait_s))
-        while everything or len(items) < BATCH:
-            items.append(inbox.get_nowait())
-    except queue.Empty:
-        pass
-    return items
+    def put(self, item: T) -> None:
+        """Put one thing in."""
+        self._items.put(item)
+        if not self._came.is_set():
+            self._came.set()
+
+    def take(self, *, wait_s: float = 0.0, everything: bool = False) -> list[T]:
+        """What has come in.
+
+        Args:
+            wait_s: So long for the first thing, where nothing is there.
+            everything: All of it, however much and without waiting, for what the first lists told;
+                else at most :data:`BATCH`.
+        """
+        if wait_s and not everything and not self:
+            self._came.wait(wait_s)
+        self._came.clear()  # before anything is taken: what comes from now on sets it again
+        items: list[T] = []
+        try:
+            while everything or len(items) < BATCH:
+                items.append(self._items.get_nowait())
+        except queue.Empty:
+            pass
+        return items
 
 
 class _Teller:

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from clusters.kube import resources as r
-from clusters.reconcile.runtime import controller
+from clusters.reconcile.runtime import controller, watches
 from clusters.reconcile.runtime.controller import Controller
 from clusters.reconcile.runtime.faults import Faults
 from clusters.reconcile.runtime.queue import WorkQueue
-from clusters.reconcile.runtime.watches import Change, Inbox, Seen, taken
-from tests.waiting import eventually
+from clusters.reconcile.runtime.watches import Change, Inbox, Seen
+from tests.waiting import PATIENCE_S, eventually
 
 
 class Quiet(Controller[str]):
@@ -61,6 +61,7 @@ def event(number: int) -> Seen:
 
 def test_a_cluster_that_tells_more_than_is_taken_in_is_slowed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(controller, "INBOX_LIMIT", 50)
+    monkeypatch.setattr(watches, "BATCH", 30)
     quiet = Quiet()
 
     def flood() -> None:
@@ -69,12 +70,14 @@ def test_a_cluster_that_tells_more_than_is_taken_in_is_slowed(monkeypatch: pytes
 
     thread = threading.Thread(target=flood, daemon=True)
     thread.start()
-    eventually(lambda: quiet.inbox.qsize() >= 50)
+    eventually(lambda: len(quiet.inbox) >= 50)
     time.sleep(0.5)
-    assert quiet.inbox.qsize() <= 52
-    taken = [quiet.inbox.get() for _ in range(30)]
-    eventually(lambda: quiet.inbox.qsize() >= 50)
-    assert [seen.document["metadata"]["name"] for seen in taken][:2] == ["job-0", "job-1"]
+    assert len(quiet.inbox) <= 52
+    taken = quiet.inbox.take()
+    eventually(lambda: len(quiet.inbox) >= 50)
+    assert [seen.document["metadata"]["name"] for seen in taken] == [
+        f"job-{number}" for number in range(30)
+    ]
     quiet._is_taking = False  # the shift ends: nobody waits any more
     thread.join(30)
     assert not thread.is_alive()
@@ -94,8 +97,29 @@ def test_a_turn_ends_though_a_signal_is_handled_for_longer_than_it_waits():
     before = signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 5)
     try:
-        assert taken(inbox, wait_s=0.2) == []
+        assert inbox.take(wait_s=0.2) == []
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(signals) == 1
+
+
+def test_what_comes_in_from_many_is_taken_whole_in_order_and_at_once():
+    inbox: Inbox[tuple[int, int]] = Inbox()
+
+    def tell(number: int) -> None:
+        for count in range(500):
+            inbox.put((number, count))
+            if not count % 50:
+                time.sleep(0.002)
+
+    threads = [threading.Thread(target=tell, args=(number,), daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    came: list[tuple[int, int]] = []
+    begun = time.monotonic()
+    while len(came) < 2_000:
+        came += inbox.take(wait_s=PATIENCE_S)
+    assert time.monotonic() - begun < PATIENCE_S, "it waited though something was there"
+    for number in range(4):
+        assert [count for teller, count in came if teller == number] == list(range(500))
