@@ -38,3 +38,11 @@ def parts_of(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # brackets that are not closed, or letters that are read as others
         return urlsplit("")
+
+
+def has_port(parts: SplitResult) -> bool:
+    """Whether the port of a URL, if it names one, is one that can be: 1 to 65535."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False

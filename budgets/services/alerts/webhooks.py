@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
-from budgets.addresses import parts_of
+from budgets.addresses import has_port, parts_of
 from budgets.errors import Fault, Rejected
 from budgets.models import Account, AuditEntry, AuditStream, Delivery, User, Webhook
 from budgets.selectors.clock import utc_now
@@ -171,6 +171,11 @@ def address_faults(url: str) -> list[Fault]:
         faults.append(Fault("url", "credentials_in_url", words))
     if not parts.hostname:
         faults.append(Fault("url", "no_host", f"{url[:80]!r} names no host."))
+    if not has_port(parts):
+        words = (
+            f"{url[:80]!r} names a port that does not exist. Write one from 1 to 65535, or none."
+        )
+        faults.append(Fault("url", "no_port", words))
     return faults
 
 
