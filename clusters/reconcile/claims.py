@@ -86,13 +86,12 @@ class Claim:
     holder: str
     evidence: LeaseEvidence | None
 
-    def beat(
-        self, *, lease_version: str, watch_age_s: float | None, standing: Parked = ALL_WELL
-    ) -> bool:
+    def beat(self, *, renewed: str, watch_age_s: float | None, standing: Parked = ALL_WELL) -> bool:
         """Say that the shift is alive; False when the row is somebody else's by now.
 
         Args:
-            lease_version: Of the Lease as it is held; empty while it is not.
+            renewed: Version of the Lease, if it was renewed since the last time that this was said;
+                else empty, for a successor may take the Lease some time after its last renewal.
             watch_age_s: Of its oldest watch.
             standing: What it has set aside.
         """
@@ -102,8 +101,8 @@ class Claim:
             "parked_says": standing.says,
             "watch_age_s": None if watch_age_s is None else round(watch_age_s),
         }
-        if lease_version:
-            changes |= {"lease_version": lease_version, "lease_renewed_at": Now()}
+        if renewed:
+            changes |= {"lease_version": renewed, "lease_renewed_at": Now()}
         return bool(self._own().update(**changes))
 
     def end(self, outcome: str) -> None:

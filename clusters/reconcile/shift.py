@@ -375,9 +375,10 @@ class _Shift:
 
     def beat(self, now: float, read: Read) -> None:
         """Say that the shift is alive, and go by the registration as it is now."""
-        self._beat_at, self._beat_with = now, self._lease.version
+        version, told = self._lease.version, self._beat_with
+        self._beat_at, self._beat_with = now, version
         if not self._claim.beat(
-            lease_version=self._beat_with,
+            renewed="" if version == told else version,
             watch_age_s=self._context.watch_age_s,
             standing=self._context.faults.standing,
         ):

@@ -150,7 +150,7 @@ def test_row_without_heartbeat_is_claimed_and_the_old_holder_notices(cluster: Cl
     assert first is not None
     ShiftRun.objects.update(heartbeat_at=Now() - timedelta(seconds=7))
     assert claims.take(cluster.pk, "quota", holder="b") is not None
-    assert not first.beat(lease_version="9", watch_age_s=None)
+    assert not first.beat(renewed="9", watch_age_s=None)
     assert ShiftRun.objects.get().holder == "b"
 
 
@@ -346,6 +346,26 @@ def test_a_renewal_of_the_lease_is_noted_before_the_next_heartbeat_is_due(
     use_body(monkeypatch, body)
     assert work(seconds=3 * PATIENCE_S).ending is Ending.STOPPED
     assert max(late) < claims.HEARTBEAT_S / 2, late
+
+
+def test_a_heartbeat_without_a_renewal_puts_no_successor_off(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings
+) -> None:
+    """It would wait for the end of a Lease that nobody has renewed for long."""
+    settings.LEASE_SECONDS = 6 * PATIENCE_S  # so it is not renewed meanwhile
+    monkeypatch.setattr(claims, "HEARTBEAT_S", 0.1)
+    rows = list[ShiftRun]()
+
+    def body(context: ShiftContext) -> None:
+        rows.append(eventually(lambda: ShiftRun.objects.exclude(lease_version="").first()))
+        later = ShiftRun.objects.filter(heartbeat_at__gt=rows[0].heartbeat_at)
+        rows.append(eventually(later.first))
+
+    use_body(monkeypatch, body)
+    assert work(seconds=3 * PATIENCE_S).ending is Ending.STOPPED
+    first, second = rows
+    assert first.lease_version == second.lease_version
+    assert first.lease_renewed_at == second.lease_renewed_at
 
 
 def test_lost_cluster_is_shown_in_time_and_heals(
