@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, QuerySet, When
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -86,12 +86,13 @@ class Claim:
     holder: str
     evidence: LeaseEvidence | None
 
-    def beat(self, *, renewed: str, watch_age_s: float | None, standing: Parked = ALL_WELL) -> bool:
+    def beat(
+        self, *, lease_version: str, watch_age_s: float | None, standing: Parked = ALL_WELL
+    ) -> bool:
         """Say that the shift is alive; False when the row is somebody else's by now.
 
         Args:
-            renewed: Version of the Lease, if it was renewed since the last time that this was said;
-                else empty, for a successor may take the Lease some time after its last renewal.
+            lease_version: Of the Lease as it is held; empty while it is not.
             watch_age_s: Of its oldest watch.
             standing: What it has set aside.
         """
@@ -101,8 +102,11 @@ class Claim:
             "parked_says": standing.says,
             "watch_age_s": None if watch_age_s is None else round(watch_age_s),
         }
-        if renewed:
-            changes |= {"lease_version": renewed, "lease_renewed_at": Now()}
+        if lease_version:
+            # A heartbeat alone renews no Lease, and is to put no successor off.
+            is_known = When(lease_version=lease_version, then=F("lease_renewed_at"))
+            renewed_at = Case(is_known, default=Now())
+            changes |= {"lease_version": lease_version, "lease_renewed_at": renewed_at}
         return bool(self._own().update(**changes))
 
     def end(self, outcome: str) -> None:

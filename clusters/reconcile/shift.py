@@ -375,10 +375,9 @@ class _Shift:
 
     def beat(self, now: float, read: Read) -> None:
         """Say that the shift is alive, and go by the registration as it is now."""
-        version, told = self._lease.version, self._beat_with
-        self._beat_at, self._beat_with = now, version
+        self._beat_at, self._beat_with = now, self._lease.version
         if not self._claim.beat(
-            renewed="" if version == told else version,
+            lease_version=self._beat_with,
             watch_age_s=self._context.watch_age_s,
             standing=self._context.faults.standing,
         ):

@@ -53,7 +53,7 @@ class Hand:
             queue.add_all(queue.wake(datetime.max.replace(tzinfo=UTC), math.inf))
             self.body.turn()
             self.context.stop.wait(0.03)
-            is_quiet = not len(self.body.inbox) and not self.body.queue.ready
+            is_quiet = not self.body.inbox and not self.body.queue.ready
             quiet = quiet + 1 if is_quiet else 0
             if quiet >= 3:
                 return

@@ -61,7 +61,7 @@ def page_of(fleet: SmallFleet, role: str, standing: Parked) -> str:
     ShiftRun.objects.filter(cluster=cluster).delete()
     claim = claims.take(cluster.pk, role, holder="test")
     assert claim is not None
-    assert claim.beat(renewed="", watch_age_s=None, standing=standing)
+    assert claim.beat(lease_version="", watch_age_s=None, standing=standing)
     client = Client()
     client.force_login(fleet.admin)
     return client.get(f"/clusters/{cluster.slug}/").content.decode()

@@ -150,7 +150,7 @@ def test_row_without_heartbeat_is_claimed_and_the_old_holder_notices(cluster: Cl
     assert first is not None
     ShiftRun.objects.update(heartbeat_at=Now() - timedelta(seconds=7))
     assert claims.take(cluster.pk, "quota", holder="b") is not None
-    assert not first.beat(renewed="9", watch_age_s=None)
+    assert not first.beat(lease_version="9", watch_age_s=None)
     assert ShiftRun.objects.get().holder == "b"
 
 
