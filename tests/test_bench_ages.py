@@ -7,38 +7,26 @@ from typing import Any
 import pytest
 
 from clusters.kube import resources as r
-from tests.perf.bench_ages import Ages, History, age
+from tests.perf.bench_ages import Ages, Told, ages_of
 
 
-def history(*told: tuple[float, int]) -> History:
-    made = History()
-    for at, value in told:
-        made.note(at, value)
-    return made
+def told(*each: tuple[float, str, int]) -> list[Told]:
+    return [Told(at, what == "status", (number, 0, 0)) for at, what, number in each]
 
 
-@pytest.mark.parametrize(
-    ("at", "want"),
-    [
-        (0.5, 0.0),  # nothing is there, nothing is shown
-        (1.5, 0.5),  # 1 is true since 1.0; 0 is shown, which was true until then
-        (2.5, 0.0),
-        (4.5, 0.5),  # 3 is true, 2 is shown, which was true until 4.0
-        (5.75, 0.25),  # 5 is shown, and true from 6.0 on
-        (9.0, 8.0),  # 7 is shown and was never true: as old as all that is known
-    ],
-)
-def test_age_is_the_time_since_what_is_shown_was_true(at: float, want: float) -> None:
-    true = history((1.0, 1), (3.0, 2), (4.0, 3), (6.0, 5))
-    shown = history((2.0, 1), (3.5, 2), (5.5, 5), (8.0, 7))
-    assert age(shown, true, at, since=1.0) == want
-
-
-def test_what_becomes_true_again_is_not_old() -> None:
-    true = history((1.0, 1), (2.0, 2), (3.0, 1))
-    assert age(history((1.0, 1)), true, 2.25, since=0.0) == 0.25
-    assert age(history((1.0, 1)), true, 2.75, since=0.0) == 0.25, "it is true again from 3.0 on"
-    assert age(history((1.0, 1)), true, 3.5, since=0.0) == 0.0
+def test_status_that_is_not_right_is_as_old_as_it_was_written_or_last_right() -> None:
+    each = told(
+        (1.0, "true", 1),
+        (2.0, "status", 1),
+        (3.0, "true", 2),
+        (3.5, "true", 3),
+        (4.0, "status", 2),
+        (6.0, "status", 9),
+        (7.0, "true", 9),
+    )
+    moments = [0.5, 1.5, 2.5, 3.25, 3.75, 4.5, 5.9, 6.5, 7.5]
+    want = [0.0, 0.5, 0.0, 0.25, 0.75, 0.5, 1.9, 0.5, 0.0]
+    assert list(ages_of(each, moments)) == pytest.approx(want)
 
 
 def workload(*conditions: tuple[str, str], name: str = "a") -> dict[str, Any]:
@@ -73,8 +61,10 @@ def test_both_queues_of_a_workload_are_followed() -> None:
     ages.workload(workload(name="b"), 10.0, is_gone=True)
     found = ages.figures()
     assert found["age of ClusterQueues, p50 s"] == 0.0
+    # Of the ten seconds it was wrong in the first one, and for half a second from 3.0 on.
+    assert found["age of ClusterQueues, p95 s"] == 0.4
     assert found["age of ClusterQueues, p99 s"] == 0.8
-    # The LocalQueue's status says nothing, as was true before 3.0, and is again from 10.0 on.
-    assert found["age of LocalQueues, p99 s"] == 4.9
+    # Nobody wrote the LocalQueue's: it is right only before anything is there.
+    assert found["age of LocalQueues, p99 s"] == 9.8
     # The second had quota at once: there was nothing to tell.
     assert (found["told why"], found["told why after, p95 s"]) == (1, 2.0)

@@ -1,37 +1,39 @@
 """How old is what queues say of themselves, while Kueue's runner fills and empties them.
 
 The load is a fifth of ``baseline``. An observer follows Workloads, ClusterQueues and LocalQueues,
-as any client does. Ten times a second it asks of each queue how far off each number of its status
-is: the time since it was last true, or until it is, for who decides knows what it has decided
-before its writes are seen. The worst of the three numbers counts. And of each Workload that was
-told why it waits: how long after it was created.
+as any client does. Ten times a second it compares the numbers of each queue's status with what the
+queue's Workloads say. Where they differ, the status is as old as the time since it was last
+written, or last right. Who decides knows its decisions before its writes are seen, and others'
+changes a little later: its numbers need not be ones that any observer has ever counted. And of each
+Workload that was told why it waits: how long after it was created.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from clusters.documents.conditions import condition, is_true
-from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, WatchOptions
-from clusters.kube.stream import WatchEvent, WatchType
+from clusters.kube.client import KubeClient
+from clusters.reconcile.runtime.watches import Change, Seen, Watches
 from tests.controlplane.control_plane import ControlPlane
+from tests.controlplane.processes import StartError
 from tests.perf import bench_admission
 from tests.perf.bench import percentile
 from tests.perf.contenders import Contender
 
 SHARE: Final = 0.2
 STEP_S: Final = 0.1
-AHEAD_S: Final = 2.0
-"""Nobody's word is further ahead of what others see."""
+LATE_S: Final = 30.0
+"""So long may the observer take to hear of the end."""
 FIELDS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 _WORDS: Final = {r.CLUSTER_QUEUE.kind: "ClusterQueues", r.LOCAL_QUEUE.kind: "LocalQueues"}
 PERCENTILES: Final = (50, 95, 99)
@@ -45,48 +47,41 @@ Queue = tuple[str, str]
 """Kind, and name or namespace/name."""
 
 
-@dataclass(slots=True)
-class History:
-    """What a number was, from when on; 0 before anything is known."""
-
-    times: list[float] = field(default_factory=list)
-    values: list[int] = field(default_factory=list)
-
-    def note(self, at: float, value: int) -> None:
-        """It is this from now on."""
-        if value != (self.values[-1] if self.values else 0):
-            self.times.append(at)
-            self.values.append(value)
-
-    def at(self, time: float) -> int:
-        """What it was."""
-        place = bisect_right(self.times, time)
-        return self.values[place - 1] if place else 0
+Numbers = tuple[int, ...]
+"""In the order of :data:`FIELDS`."""
 
 
-def age(shown: History, true: History, at: float, *, since: float) -> float:
-    """Seconds between a moment and the nearest one at which what is shown was true.
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Of one queue: what is true, or what its status says, from a moment on.
+
+    Attributes:
+        at: Monotonic seconds.
+        is_status: Whether its status was written.
+    """
+
+    at: float
+    is_status: bool
+    numbers: Numbers
+
+
+def ages_of(told: Sequence[Told], moments: Iterable[float]) -> Iterator[float]:
+    """How old a queue's status is at each of some moments, which ascend, seconds.
 
     Args:
-        shown: What the status said.
-        true: What was so.
-        at: The moment of the question.
-        since: When the truth began to be known: nothing is older.
+        told: In the order of time; before the first all numbers are 0.
+        moments: When it is asked.
     """
-    value, now = shown.at(at), bisect_right(true.times, at)
-    if value == true.at(at):
-        return 0.0
-    past = at - since
-    for place in range(now - 1, -1, -1):
-        if (true.values[place - 1] if place else 0) == value:
-            past = at - true.times[place]
-            break
-    for place in range(now, len(true.times)):
-        if true.times[place] - at >= min(past, AHEAD_S):
-            break
-        if true.values[place] == value:
-            return true.times[place] - at
-    return past
+    true = shown = (0,) * len(FIELDS)
+    since, place = 0.0, 0
+    for moment in moments:
+        while place < len(told) and told[place].at <= moment:
+            each = told[place]
+            if true == shown or each.is_status:
+                since = each.at
+            true, shown = (true, each.numbers) if each.is_status else (each.numbers, shown)
+            place += 1
+        yield 0.0 if true == shown else moment - since
 
 
 class Ages:
@@ -95,12 +90,17 @@ class Ages:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[str, tuple[str, ...]] = {}
-        self._counts: dict[tuple[Queue, str], int] = {}
-        self._true: dict[tuple[Queue, str], History] = {}
-        self._shown: dict[tuple[Queue, str], History] = {}
+        self._counts: dict[Queue, Counter[str]] = {}
+        self._queues: dict[Queue, list[Told]] = {}
         self._created: dict[str, float] = {}
         self._told: dict[str, float | None] = {}
         self._last = 0.0
+        self._finished: set[str] = set()
+
+    @property
+    def finished(self) -> int:
+        """How many workloads were seen to have finished."""
+        return len(self._finished)
 
     def workload(self, document: Mapping[str, Any], at: float, *, is_gone: bool) -> None:
         """A Workload came, changed or went."""
@@ -115,13 +115,14 @@ class Ages:
             self._last = at
             before = self._states.get(uid, ())
             self._states[uid] = counted
-            for queue in queues:
-                for number in {*before, *counted}:
-                    key = queue, number
-                    change = (number in counted) - (number in before)
-                    self._counts[key] = self._counts.get(key, 0) + change
-                    self._true.setdefault(key, History()).note(at, self._counts[key])
+            for queue in queues if counted != before else ():
+                counts = self._counts.setdefault(queue, Counter())
+                counts.subtract(before)
+                counts.update(counted)
+                self._note(queue, at, counts, is_status=False)
             self._created.setdefault(uid, at)
+            if is_true(document, "Finished"):
+                self._finished.add(uid)
             reserved = condition(document, "QuotaReserved")
             if uid not in self._told and reserved:
                 waits = reserved["status"] != "True"
@@ -132,9 +133,13 @@ class Ages:
         metadata, status = document["metadata"], document.get("status") or {}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
         with self._lock:
-            for number in FIELDS:
-                shown = self._shown.setdefault(((kind, name), number), History())
-                shown.note(at, status.get(number, 0))
+            self._note((kind, name), at, status, is_status=True)
+
+    def _note(
+        self, queue: Queue, at: float, numbers: Mapping[str, int], *, is_status: bool
+    ) -> None:
+        each = Told(at, is_status, tuple(numbers.get(name, 0) for name in FIELDS))
+        self._queues.setdefault(queue, []).append(each)
 
     def figures(self) -> dict[str, float]:
         """The :data:`KEYS`."""
@@ -150,21 +155,10 @@ class Ages:
             return found | {"told why": len(told)}
 
     def _ages(self, kind: str) -> Iterator[float]:
-        queues = sorted({queue for queue, _ in self._true if queue[0] == kind})
         begun = min(self._created.values())
-        nothing = History()
-        for step in range(int((self._last - begun) / STEP_S)):
-            at = begun + step * STEP_S
-            for queue in queues:
-                yield max(
-                    age(
-                        self._shown.get((queue, number), nothing),
-                        self._true.get((queue, number), nothing),
-                        at,
-                        since=begun,
-                    )
-                    for number in FIELDS
-                )
+        moments = [begun + step * STEP_S for step in range(int((self._last - begun) / STEP_S))]
+        for queue in sorted(name for name in self._queues if name[0] == kind):
+            yield from ages_of(self._queues[queue], moments)
 
 
 def counted_as(workload: Mapping[str, Any]) -> tuple[str, ...]:
@@ -184,46 +178,42 @@ def measure_one(contender: Contender, folder: Path, *, scale: float = 1.0) -> di
     """
     folder.mkdir(parents=True)
     run = bench_admission.prepare(folder, "baseline", SHARE * scale)
-    measured = bench_admission.measure_one(contender, run, folder, observe=observing)
+    observe = partial(observing, workloads=run.workloads)
+    measured = bench_admission.measure_one(contender, run, folder, observe=observe)
     return {**measured, "workloads": run.workloads}
 
 
 @contextmanager
-def observing(cluster: ControlPlane) -> Iterator[dict[str, Any]]:
-    """Observe a cluster; the figures are in what was given when it is over."""
+def observing(cluster: ControlPlane, *, workloads: int) -> Iterator[dict[str, Any]]:
+    """Observe a cluster until so many workloads have finished; then the figures are there.
+
+    An API server may end a watch, and does so soon after its kinds were made: it is begun again.
+
+    Raises:
+        StartError: Not all of them were seen to finish, so that the figures would be of a part.
+    """
     ages, found = Ages(), dict[str, Any]()
 
-    def take_workload(event: WatchEvent, at: float) -> None:
-        ages.workload(event.document, at, is_gone=event.type == WatchType.DELETED)
-
-    def take_queue(event: WatchEvent, at: float) -> None:
-        if event.type in (WatchType.ADDED, WatchType.MODIFIED):
-            ages.queue(event.document["kind"], event.document, at)
+    def take(seen: Seen) -> None:
+        at, is_gone = time.monotonic(), seen.change is Change.DELETED
+        if seen.change is Change.SYNCED:
+            return
+        if seen.resource == r.WORKLOAD:
+            ages.workload(seen.document, at, is_gone=is_gone)
+        elif not is_gone:
+            ages.queue(seen.resource.kind, seen.document, at)
 
     with KubeClient.from_kubeconfig(cluster.admin_kubeconfig.read_text()) as client:
-        for kind, take in (
-            (r.WORKLOAD, take_workload),
-            (r.CLUSTER_QUEUE, take_queue),
-            (r.LOCAL_QUEUE, take_queue),
-        ):
-            options = WatchOptions(
-                client.list(kind).resource_version, timeout_s=1800, idle_timeout_s=1800
-            )
-            threading.Thread(
-                target=_follow, args=(client, kind, options, take), daemon=True
-            ).start()
-        yield found
+        watches = Watches(client, cluster="observed", pulse=None, sink=take)
+        for kind in (r.WORKLOAD, r.CLUSTER_QUEUE, r.LOCAL_QUEUE):
+            watches.add(kind)
+        try:
+            yield found
+            deadline = time.monotonic() + LATE_S
+            while ages.finished < workloads and time.monotonic() < deadline:
+                time.sleep(STEP_S)
+        finally:
+            watches.close()
+    if ages.finished < workloads:
+        raise StartError(f"only {ages.finished} of {workloads} workloads were seen to finish")
     found.update(ages.figures())
-
-
-def _follow(
-    client: KubeClient,
-    kind: r.Resource,
-    options: WatchOptions,
-    take: Callable[[WatchEvent, float], None],
-) -> None:
-    # The client is closed under it in the end.
-    with suppress(ClusterError), client.watch(kind, options=options) as stream:
-        for event in stream:
-            if event.type != WatchType.BOOKMARK:
-                take(event, time.monotonic())

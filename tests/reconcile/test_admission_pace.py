@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,8 @@ from clusters.reconcile.admission.pace import (
     CYCLE_REST,
     LONGEST_REST_S,
     PASS_EVERY_S,
+    QUEUE_EVERY_S,
+    QUEUES_AT_ONCE,
     QUIET_AFTER_S,
     REST,
     SWEEP_EVERY_S,
@@ -38,27 +41,29 @@ from tests.waiting import eventually
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_writes_that_can_wait_go_one_at_a_time_queues_and_workloads_in_turn():
+def test_of_queues_a_few_are_under_way_at_once_of_workloads_one():
     low = LowPriority()
     low.add(["ns/a", "ns/b", "ns/a"])
-    low.begin_pass(["ClusterQueue:x", "LocalQueue:ns/x"], now=0)
-    taken = []
-    now = 10.0
-    while low.wait_s(now) is not None:
-        assert low.wait_s(now) == 0
-        key = low.next()
+    low.begin_pass([f"ClusterQueue:{number}" for number in range(10)], now=0)
+    under_way = told(low, 10.0)
+    queues = [f"ClusterQueue:{number}" for number in range(10)]
+    assert under_way == [*queues[:QUEUES_AT_ONCE], "ns/a"] == low.under_way
+    assert low.wait_s(10.0) is None
+    assert not low.answered("ns/other", now=10.1)
+    assert low.answered("ns/a", now=10.1) and not low.answered("ns/a", now=10.1)
+    assert low.wait_s(10.1) == 0 and low.next(10.1) == "ns/b"
+    assert low.next(10.1) == ""
+    assert low.answered(queues[1], now=10.2)
+    assert told(low, 10.2) == [queues[QUEUES_AT_ONCE]]
+
+
+def told(low: LowPriority, now: float = 0.0) -> list[str]:
+    """Send all that may go now."""
+    keys = []
+    while key := low.next(now):
         low.sent(key, now=now)
-        assert low.wait_s(now) is None
-        assert not low.answered("ns/other", now=now)
-        now += 0.01
-        assert low.answered(key, now=now)
-        taken.append(key)
-    assert taken == ["ClusterQueue:x", "ns/a", "LocalQueue:ns/x", "ns/b"]
-    assert low.next() == ""
-
-
-def told(low: LowPriority) -> list[str]:
-    return list(iter(low.next, ""))
+        keys.append(key)
+    return keys
 
 
 def test_queues_that_changed_go_before_the_rest_of_a_pass_and_do_not_hold_it_up():
@@ -69,28 +74,69 @@ def test_queues_that_changed_go_before_the_rest_of_a_pass_and_do_not_hold_it_up(
     assert low.wait_s(0) == 0
     first = ["8", "3", "7", "6", "0", "5"]
     rest = ["1", "2", "4"]
-    assert told(low) == [f"ClusterQueue:{number}" for number in first + rest]
+    assert list(iter(partial(low.next, 0), "")) == [f"ClusterQueue:{n}" for n in first + rest]
     low.change(["ClusterQueue:8"])
     low.add(["ns/a", "ns/b"])
     assert low.wait_s(0) == 0
-    assert set(told(low)) == {"ClusterQueue:8", "ns/a", "ns/b"}
+    assert set(iter(partial(low.next, 0), "")) == {"ClusterQueue:8", "ns/a", "ns/b"}
 
 
-def test_writes_that_can_wait_rest_while_decisions_are_written():
+def test_queue_that_changes_while_it_is_told_is_told_again_afterwards():
+    low = LowPriority()
+    low.change(["ClusterQueue:a"])
+    assert told(low) == ["ClusterQueue:a"]
+    low.change(["ClusterQueue:a"])
+    assert low.wait_s(0) is None
+    low.answered("ClusterQueue:a", now=1.0)
+    assert told(low, 1.0) == ["ClusterQueue:a"]
+    low.answered("ClusterQueue:a", now=2.0)
+    assert low.wait_s(2.0) is None
+
+
+def test_telling_workloads_rests_while_decisions_are_written():
     low = LowPriority()
     low.add(["ns/a", "ns/b"])
     low.note_haste(10.0)
-    low.sent(low.next(), now=10.0)
+    low.sent(low.next(10.0), now=10.0)
     low.answered("ns/a", now=10.04)
-    assert low.wait_s(10.04) == pytest.approx(REST * 0.04)
+    assert low.wait_s(10.04) == pytest.approx(REST * 0.04) and not low.next(10.04)
     assert low.wait_s(10.04 + REST * 0.04) == pytest.approx(0)
+
+
+def test_queues_follow_one_another_at_their_pace_while_decisions_are_written():
+    low = LowPriority()
+    low.begin_pass([f"ClusterQueue:{number}" for number in range(60)], now=0)
+    low.add(["ns/a"])
+    taken, now = [], 10.0
+    for _ in range(8):
+        low.note_haste(now)
+        taken.append(len(told(low, now)))
+        for key in low.under_way:
+            low.answered(key, now=now)
+        # Of a shift that was busy for a moment, and then for long.
+        now += QUEUE_EVERY_S * (2.01 if len(taken) < 5 else 100)
+    most = QUEUES_AT_ONCE
+    assert taken == [most + 1, 3, 2, 2, 2, most, most, most]
+
+
+def test_pass_over_the_queues_takes_no_longer_where_the_cluster_answers_late():
+    low, now = LowPriority(), 10.0
+    low.begin_pass([f"ClusterQueue:{number}" for number in range(60)], now=now)
+    answers: dict[str, float] = {}
+    while low.wait_s(now) is not None or answers:
+        low.note_haste(now)
+        for key in [key for key, at in answers.items() if at <= now]:
+            low.answered(key, now=answers.pop(key))
+        answers |= dict.fromkeys(told(low, now), now + 6 * QUEUE_EVERY_S)
+        now += 0.001
+    assert now - 10.0 == pytest.approx(60 * QUEUE_EVERY_S, abs=0.2)
 
 
 def test_writes_that_can_wait_follow_at_once_on_a_quiet_cluster():
     low = LowPriority()
     low.add(["ns/a", "ns/b"])
     low.note_haste(10.0)
-    low.sent(low.next(), now=10.0 + QUIET_AFTER_S)
+    low.sent(low.next(10.0 + QUIET_AFTER_S), now=10.0 + QUIET_AFTER_S)
     low.answered("ns/a", now=10.1 + QUIET_AFTER_S)
     assert low.wait_s(10.1 + QUIET_AFTER_S) == 0
 
@@ -100,7 +146,7 @@ def test_pass_over_the_queues_begins_when_the_last_is_over_and_a_while_ago():
     assert low.is_pass_due(0.0)
     low.begin_pass(["ClusterQueue:x"], now=0.0)
     assert not low.is_pass_due(PASS_EVERY_S)
-    assert low.next() == "ClusterQueue:x"
+    assert low.next(0.0) == "ClusterQueue:x"
     assert not low.is_pass_due(PASS_EVERY_S / 2)
     assert low.is_pass_due(PASS_EVERY_S)
 

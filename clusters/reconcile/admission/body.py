@@ -50,7 +50,7 @@ from clusters.reconcile.warm_engine import OPTIONAL_KINDS, Looks, engine_kinds, 
 log = structlog.stdlib.get_logger(__name__)
 
 IN_FLIGHT_LIMIT: Final = 64
-# How many keys are looked at in one round for one write that can wait.
+# How many keys are looked at in one round for writes that can wait.
 LOOKS: Final = 50
 _CAN_WAIT: Final = frozenset({"explain", "queue-status"})
 # Seconds between two looks at whose usage is to be sampled.
@@ -377,35 +377,35 @@ class AdmissionBody(Controller[str]):
         self.send(key, write)
 
     def _tell(self) -> None:
-        """Send the next write that can wait, when its time has come."""
+        """Send the writes that can wait whose time has come."""
         low, now = self._low, time.monotonic()
-        if low.under_way and not self.queue.is_busy(low.under_way):
-            low.answered(low.under_way, now=now)
+        for key in low.under_way:
+            if not self.queue.is_busy(key):
+                low.answered(key, now=now)
         if self._is_untold and low.is_pass_due(now):
             self._is_untold = False
             low.begin_pass(queue_keys(self._engine, self.cache), now=now)
-        if low.wait_s(now) != 0.0:
-            return
-        for key in (low.next() for _ in range(LOOKS)):
-            # Of one that is busy or held its answer tells, and the next pass comes to it again.
-            if key and self.queue.is_free(key) and self._is_told(key):
+        for _ in range(LOOKS):
+            if not (key := low.next(now)):
                 return
+            # Of one that is busy or held its answer tells, and the next pass comes to it again.
+            if self.queue.is_free(key):
+                self._tell_of(key)
 
-    def _is_told(self, key: str) -> bool:
-        """Send what a key has to tell; whether that was a write that can wait."""
+    def _tell_of(self, key: str) -> None:
+        """Send what a key has to tell, or what turns out to be more urgent about it."""
         try:
             write = self.decide(key)
         except Exception as error:
             self.park(key, error, doing=Doing.DECIDING)
-            return False
+            return
         if write is None:
-            return False
+            return
         if write.step not in _CAN_WAIT:
             self._send(key, write)
-            return False
+            return
         self._low.sent(key, now=time.monotonic())
         self.send(key, write)
-        return True
 
     def answered(self, answer: Answer[str]) -> None:
         """A write went well: its decision is done, and people are told."""

@@ -1,9 +1,8 @@
 """When cycles run again, and when writes that can wait may go. Nothing here knows threads.
 
 Why a workload is pending, and the statuses of queues, only tell; each write of them costs the API
-server as much as a decision does. So they go out one at a time, each worked out when its turn
-comes, and while decisions are being written they rest between two of them. On a quiet cluster they
-follow at once.
+server as much as a decision does. So each is worked out when its turn comes, and while decisions
+are being written they are few. On a quiet cluster they follow at once.
 """
 
 from __future__ import annotations
@@ -11,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# While decisions are written: seconds of rest for each second that a low-priority write took.
+# While decisions are written: seconds of rest for each second that telling a workload took, and
+# seconds from one queue to the next.
 REST: Final = 3.0
+QUEUE_EVERY_S: Final = 0.025
+# So many writes about queues are under way at most. With one, queues would grow old just when most
+# happens in them: an API server at work takes longer to answer than it is to the next queue.
+QUEUES_AT_ONCE: Final = 8
 # So long after the last decision the cluster counts as quiet again, seconds.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
@@ -25,20 +29,23 @@ class LowPriority:
 
     Workloads are told one by one as they are added; queues in passes over all of them, as what one
     workload does may show in many. Those whose own workloads changed go before the rest of a pass:
-    one over a thousand queues takes a while. Times are monotonic seconds.
-
-    Attributes:
-        under_way: The key whose write was sent and not answered; empty when there is none.
+    one over a thousand queues takes a while. Times are monotonic seconds; of the two kinds of keys
+    those of queues have a colon.
     """
 
     def __init__(self) -> None:
         self._workloads: dict[str, None] = {}
         self._queues: dict[str, None] = {}
         self._changed: dict[str, None] = {}
-        self._is_queues_turn = True
+        self._behind: dict[str, None] = {}
         self._changed_in_row = 0
-        self.under_way = ""
-        self._begun_at = self._free_at = self._pass_at = self._hasty_at = float("-inf")
+        self._workload_lane, self._queue_lane = _Lane(1), _Lane(QUEUES_AT_ONCE)
+        self._pass_at = self._hasty_at = float("-inf")
+
+    @property
+    def under_way(self) -> list[str]:
+        """Keys whose writes were sent and not answered."""
+        return [*self._queue_lane.under_way, *self._workload_lane.under_way]
 
     def add(self, keys: Iterable[str]) -> None:
         """Workloads that have something to tell; the order stays that of the first wish."""
@@ -46,7 +53,10 @@ class LowPriority:
 
     def change(self, queues: Iterable[str]) -> None:
         """Something happened in these queues; the order stays that of the first time."""
-        self._changed.update(dict.fromkeys(queues))
+        for key in queues:
+            # What is under way may not say it yet.
+            waiting = self._behind if key in self._queue_lane.under_way else self._changed
+            waiting[key] = None
 
     def begin_pass(self, keys: Iterable[str], *, now: float) -> None:
         """Look at every queue again."""
@@ -62,46 +72,76 @@ class LowPriority:
         self._hasty_at = now
 
     def wait_s(self, now: float) -> float | None:
-        """Seconds until the next key may go; None while one is under way or none is there."""
-        if self.under_way or not (self._workloads or self._changed or self._queues):
-            return None
-        return max(0.0, self._free_at - now)
+        """Seconds until the next key may go; None while there is none, or enough are under way."""
+        waits = []
+        if self._changed or self._queues:
+            waits.append(self._queue_lane.wait_s(now))
+        if self._workloads:
+            waits.append(self._workload_lane.wait_s(now))
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    def next(self) -> str:
-        """Take the next key out, queues and workloads in turn; empty when there is none."""
-        queues = self._next_queues()
-        first, second = queues, self._workloads
-        if not self._is_queues_turn:
-            first, second = second, first
-        keys = first or second
-        if not keys:
-            return ""
-        self._is_queues_turn = keys is self._workloads
-        key = next(iter(keys))
-        del keys[key]
-        if keys is not self._workloads:
-            self._changed_in_row = self._changed_in_row + 1 if keys is self._changed else 0
-            self._changed.pop(key, None)
-            self._queues.pop(key, None)
-        return key
+    def next(self, now: float) -> str:
+        """Take out a key that may go now, a queue before a workload; empty when there is none."""
+        if (self._changed or self._queues) and self._queue_lane.wait_s(now) == 0.0:
+            return self._next_queue()
+        if self._workloads and self._workload_lane.wait_s(now) == 0.0:
+            key = next(iter(self._workloads))
+            del self._workloads[key]
+            return key
+        return ""
 
-    def _next_queues(self) -> dict[str, None]:
-        """Those that changed, but for every few of them one of the pass."""
+    def _next_queue(self) -> str:
+        """One that changed, but after every few of them one of the pass."""
         is_turn_of_pass = self._changed_in_row >= CHANGED_IN_ROW and self._queues
-        return self._queues if is_turn_of_pass else self._changed or self._queues
+        is_changed = bool(self._changed) and not is_turn_of_pass
+        key = next(iter(self._changed if is_changed else self._queues))
+        self._changed_in_row = self._changed_in_row + 1 if is_changed else 0
+        self._changed.pop(key, None)
+        self._queues.pop(key, None)
+        return key
 
     def sent(self, key: str, *, now: float) -> None:
         """The key's write is under way."""
-        self.under_way, self._begun_at = key, now
+        lane = self._lane_of(key)
+        lane.under_way[key] = now
+        if lane is self._queue_lane and not self._is_quiet(now):
+            # A shift that was busy meanwhile catches up with as many as may be under way.
+            least_at = now - QUEUES_AT_ONCE * QUEUE_EVERY_S
+            lane.free_at = max(lane.free_at, least_at) + QUEUE_EVERY_S
 
     def answered(self, key: str, *, now: float) -> bool:
-        """Whether it was this key's write that was under way; then the next may follow."""
-        if not key or key != self.under_way:
-            return False
-        self.under_way = ""
-        is_quiet = now - self._hasty_at >= QUIET_AFTER_S
-        self._free_at = now if is_quiet else now + REST * (now - self._begun_at)
-        return True
+        """Whether a write of this key was under way; then another may follow."""
+        lane = self._lane_of(key)
+        begun_at = lane.under_way.pop(key, None)
+        if lane is self._workload_lane and begun_at is not None and not self._is_quiet(now):
+            lane.free_at = now + REST * (now - begun_at)
+        if key in self._behind:
+            del self._behind[key]
+            self._changed[key] = None
+        return begun_at is not None
+
+    def _is_quiet(self, now: float) -> bool:
+        return now - self._hasty_at >= QUIET_AFTER_S
+
+    def _lane_of(self, key: str) -> _Lane:
+        return self._queue_lane if ":" in key else self._workload_lane
+
+
+class _Lane:
+    """Writes of one kind: those under way with when they began, and when another may go.
+
+    Args:
+        most: So many are under way at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.under_way: dict[str, float] = {}
+        self.free_at = float("-inf")
+
+    def wait_s(self, now: float) -> float | None:
+        """Seconds until another may go; None while enough are under way."""
+        return None if len(self.under_way) >= self._most else max(0.0, self.free_at - now)
 
 
 # After cycles that left nothing to decide: rest for so many times as long as they took, at most so
