@@ -15,14 +15,14 @@ from clusters.kube import resources as r
 from clusters.kube.resources import Resource
 from clusters.reconcile.admission.body import AdmissionBody
 from clusters.reconcile.admission.pace import (
+    AT_ONCE,
     CYCLE_REST,
     LONGEST_REST_S,
     PASS_EVERY_S,
     QUEUE_EVERY_S,
-    QUEUES_AT_ONCE,
     QUIET_AFTER_S,
-    REST,
     SWEEP_EVERY_S,
+    WORKLOAD_EVERY_S,
     CyclePace,
     LowPriority,
 )
@@ -41,20 +41,23 @@ from tests.waiting import eventually
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_of_queues_a_few_are_under_way_at_once_of_workloads_one():
-    low = LowPriority()
-    low.add(["ns/a", "ns/b", "ns/a"])
-    low.begin_pass([f"ClusterQueue:{number}" for number in range(10)], now=0)
-    under_way = told(low, 10.0)
-    queues = [f"ClusterQueue:{number}" for number in range(10)]
-    assert under_way == [*queues[:QUEUES_AT_ONCE], "ns/a"] == low.under_way
+@pytest.mark.parametrize("kind", ["ClusterQueue:", "ns/"])
+def test_of_each_kind_a_few_are_under_way_at_once(kind: str):
+    low, keys = LowPriority(), [f"{kind}{number}" for number in range(2 * AT_ONCE)]
+    (low.change if kind.endswith(":") else low.add)(keys)
+    assert told(low, 10.0) == keys[:AT_ONCE] == low.under_way
     assert low.wait_s(10.0) is None
-    assert not low.answered("ns/other", now=10.1)
-    assert low.answered("ns/a", now=10.1) and not low.answered("ns/a", now=10.1)
-    assert low.wait_s(10.1) == 0 and low.next(10.1) == "ns/b"
-    assert low.next(10.1) == ""
-    assert low.answered(queues[1], now=10.2)
-    assert told(low, 10.2) == [queues[QUEUES_AT_ONCE]]
+    assert not low.answered("ns/other")
+    assert low.answered(keys[1]) and not low.answered(keys[1])
+    assert low.wait_s(10.2) == 0
+    assert told(low, 10.2) == [keys[AT_ONCE]]
+
+
+def test_queues_go_before_workloads_and_hold_none_up():
+    low, queues = LowPriority(), [f"ClusterQueue:{number}" for number in range(2 * AT_ONCE)]
+    low.add(["ns/a", "ns/b", "ns/a"])
+    low.begin_pass(queues, now=0)
+    assert told(low) == [*queues[:AT_ONCE], "ns/a", "ns/b"]
 
 
 def told(low: LowPriority, now: float = 0.0) -> list[str]:
@@ -87,36 +90,29 @@ def test_queue_that_changes_while_it_is_told_is_told_again_afterwards():
     assert told(low) == ["ClusterQueue:a"]
     low.change(["ClusterQueue:a"])
     assert low.wait_s(0) is None
-    low.answered("ClusterQueue:a", now=1.0)
+    low.answered("ClusterQueue:a")
     assert told(low, 1.0) == ["ClusterQueue:a"]
-    low.answered("ClusterQueue:a", now=2.0)
+    low.answered("ClusterQueue:a")
     assert low.wait_s(2.0) is None
 
 
-def test_telling_workloads_rests_while_decisions_are_written():
-    low = LowPriority()
-    low.add(["ns/a", "ns/b"])
-    low.note_haste(10.0)
-    low.sent(low.next(10.0), now=10.0)
-    low.answered("ns/a", now=10.04)
-    assert low.wait_s(10.04) == pytest.approx(REST * 0.04) and not low.next(10.04)
-    assert low.wait_s(10.04 + REST * 0.04) == pytest.approx(0)
-
-
-def test_queues_follow_one_another_at_their_pace_while_decisions_are_written():
-    low = LowPriority()
-    low.begin_pass([f"ClusterQueue:{number}" for number in range(60)], now=0)
-    low.add(["ns/a"])
+@pytest.mark.parametrize(
+    ("kind", "every_s"), [("ClusterQueue:", QUEUE_EVERY_S), ("ns/", WORKLOAD_EVERY_S)]
+)
+def test_they_follow_one_another_at_their_pace_while_decisions_are_written(
+    kind: str, every_s: float
+):
+    low, keys = LowPriority(), [f"{kind}{number}" for number in range(60)]
+    (low.change if kind.endswith(":") else low.add)(keys)
     taken, now = [], 10.0
     for _ in range(8):
         low.note_haste(now)
         taken.append(len(told(low, now)))
         for key in low.under_way:
-            low.answered(key, now=now)
+            low.answered(key)
         # Of a shift that was busy for a moment, and then for long.
-        now += QUEUE_EVERY_S * (2.01 if len(taken) < 5 else 100)
-    most = QUEUES_AT_ONCE
-    assert taken == [most + 1, 3, 2, 2, 2, most, most, most]
+        now += every_s * (2.01 if len(taken) < 5 else 100)
+    assert taken == [AT_ONCE, 2, 2, 2, 2, AT_ONCE, AT_ONCE, AT_ONCE]
 
 
 def test_pass_over_the_queues_takes_no_longer_where_the_cluster_answers_late():
@@ -126,19 +122,27 @@ def test_pass_over_the_queues_takes_no_longer_where_the_cluster_answers_late():
     while low.wait_s(now) is not None or answers:
         low.note_haste(now)
         for key in [key for key, at in answers.items() if at <= now]:
-            low.answered(key, now=answers.pop(key))
+            low.answered(key)
+            del answers[key]
         answers |= dict.fromkeys(told(low, now), now + 6 * QUEUE_EVERY_S)
         now += 0.001
     assert now - 10.0 == pytest.approx(60 * QUEUE_EVERY_S, abs=0.2)
 
 
 def test_writes_that_can_wait_follow_at_once_on_a_quiet_cluster():
-    low = LowPriority()
-    low.add(["ns/a", "ns/b"])
+    low, keys = LowPriority(), [f"ns/{number}" for number in range(4 * AT_ONCE)]
+    low.add(keys)
+
+    def told_and_answered(now: float) -> int:
+        sent = told(low, now)
+        for key in sent:
+            low.answered(key)
+        return len(sent)
+
     low.note_haste(10.0)
-    low.sent(low.next(10.0 + QUIET_AFTER_S), now=10.0 + QUIET_AFTER_S)
-    low.answered("ns/a", now=10.1 + QUIET_AFTER_S)
-    assert low.wait_s(10.1 + QUIET_AFTER_S) == 0
+    assert [told_and_answered(10.0) for _ in range(2)] == [AT_ONCE, 0]
+    quiet = 10.0 + QUIET_AFTER_S
+    assert [told_and_answered(quiet) for _ in range(4)] == [AT_ONCE, AT_ONCE, AT_ONCE, 0]
 
 
 def test_pass_over_the_queues_begins_when_the_last_is_over_and_a_while_ago():

@@ -381,7 +381,7 @@ class AdmissionBody(Controller[str]):
         low, now = self._low, time.monotonic()
         for key in low.under_way:
             if not self.queue.is_busy(key):
-                low.answered(key, now=now)
+                low.answered(key)
         if self._is_untold and low.is_pass_due(now):
             self._is_untold = False
             low.begin_pass(queue_keys(self._engine, self.cache), now=now)
@@ -427,9 +427,8 @@ class AdmissionBody(Controller[str]):
             self._decided.failed(answer.key, answer.about, answer.error)
 
     def _note_haste(self, answer: Answer[str]) -> None:
-        now = time.monotonic()
-        if not self._low.answered(answer.key, now=now):
-            self._low.note_haste(now)
+        if not self._low.answered(answer.key):
+            self._low.note_haste(time.monotonic())
 
     # Cycles
 

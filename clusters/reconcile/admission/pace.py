@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# While decisions are written: seconds of rest for each second that telling a workload took, and
-# seconds from one queue to the next.
-REST: Final = 3.0
+# While decisions are written: seconds from one queue, and one workload, to the next.
 QUEUE_EVERY_S: Final = 0.025
-# So many writes about queues are under way at most. With one, queues would grow old just when most
-# happens in them: an API server at work takes longer to answer than it is to the next queue.
-QUEUES_AT_ONCE: Final = 8
+WORKLOAD_EVERY_S: Final = 0.125
+# So many writes of each kind are under way at most. With one, what they tell would grow old just
+# when most happens: an API server at work takes longer to answer than it is to the next.
+AT_ONCE: Final = 8
 # So long after the last decision the cluster counts as quiet again, seconds.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
@@ -39,7 +38,7 @@ class LowPriority:
         self._changed: dict[str, None] = {}
         self._behind: dict[str, None] = {}
         self._changed_in_row = 0
-        self._workload_lane, self._queue_lane = _Lane(1), _Lane(QUEUES_AT_ONCE)
+        self._workload_lane, self._queue_lane = _Lane(WORKLOAD_EVERY_S), _Lane(QUEUE_EVERY_S)
         self._pass_at = self._hasty_at = float("-inf")
 
     @property
@@ -103,45 +102,44 @@ class LowPriority:
     def sent(self, key: str, *, now: float) -> None:
         """The key's write is under way."""
         lane = self._lane_of(key)
-        lane.under_way[key] = now
-        if lane is self._queue_lane and not self._is_quiet(now):
-            # A shift that was busy meanwhile catches up with as many as may be under way.
-            least_at = now - QUEUES_AT_ONCE * QUEUE_EVERY_S
-            lane.free_at = max(lane.free_at, least_at) + QUEUE_EVERY_S
+        lane.under_way[key] = None
+        if now - self._hasty_at < QUIET_AFTER_S:
+            lane.rest(now)
 
-    def answered(self, key: str, *, now: float) -> bool:
+    def answered(self, key: str) -> bool:
         """Whether a write of this key was under way; then another may follow."""
-        lane = self._lane_of(key)
-        begun_at = lane.under_way.pop(key, None)
-        if lane is self._workload_lane and begun_at is not None and not self._is_quiet(now):
-            lane.free_at = now + REST * (now - begun_at)
+        under_way = self._lane_of(key).under_way
+        was_sent = key in under_way
+        under_way.pop(key, None)
         if key in self._behind:
             del self._behind[key]
             self._changed[key] = None
-        return begun_at is not None
-
-    def _is_quiet(self, now: float) -> bool:
-        return now - self._hasty_at >= QUIET_AFTER_S
+        return was_sent
 
     def _lane_of(self, key: str) -> _Lane:
         return self._queue_lane if ":" in key else self._workload_lane
 
 
 class _Lane:
-    """Writes of one kind: those under way with when they began, and when another may go.
+    """Writes of one kind: those under way, and when another may go.
 
     Args:
-        most: So many are under way at once.
+        every_s: From one to the next, where they have to rest.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.under_way: dict[str, float] = {}
-        self.free_at = float("-inf")
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._free_at = float("-inf")
+        self.under_way: dict[str, None] = {}
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until another may go; None while enough are under way."""
-        return None if len(self.under_way) >= self._most else max(0.0, self.free_at - now)
+        return None if len(self.under_way) >= AT_ONCE else max(0.0, self._free_at - now)
+
+    def rest(self, now: float) -> None:
+        """Another may go after a while; who was busy meanwhile catches up with a few."""
+        least_at = now - (AT_ONCE - 0.5) * self._every_s
+        self._free_at = max(self._free_at, least_at) + self._every_s
 
 
 # After cycles that left nothing to decide: rest for so many times as long as they took, at most so
