@@ -19,7 +19,7 @@ from clusters.errors import LeaseLost, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, WriteOptions
 from clusters.models import AppliedGeneration, Cluster, Drift, ObjectState
-from clusters.reconcile.quota.body import QuotaBody
+from clusters.reconcile.quota.body import RESYNC_S, SWEEP_REST, QuotaBody
 from clusters.reconcile.quota.record import Result, SyncRecords
 from tests.builders import SmallFleet, line
 from tests.reconcile.fleet_rows import Hand, quota_hand, register
@@ -360,6 +360,35 @@ def test_after_a_long_turn_it_rests(
     most_s: float,
 ) -> None:
     """A turn goes through all objects: of a large cluster, news that trickle in come together."""
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        take_long(monkeypatch, takes_s)
+        hand.body.queue.add(next(iter(hand.body.all_keys())))
+        hand.body.handle_all()
+        assert least_s <= hand.body.pause_s <= most_s
+        assert hand.body.resync_s == RESYNC_S, "it was no sweep"
+        hand.body.handle_all()
+        assert hand.body.pause_s == 0, "nothing was asked about"
+
+
+@pytest.mark.parametrize(("takes_s", "rests_s"), [(0.0, RESYNC_S), (0.2, SWEEP_REST * 0.2)])
+def test_where_a_sweep_takes_long_the_next_comes_later(
+    worker: Cluster,
+    fleet: SmallFleet,
+    monkeypatch: pytest.MonkeyPatch,
+    takes_s: float,
+    rests_s: float,
+) -> None:
+    with quota_hand("gpu-east") as hand:
+        hand.settle()
+        take_long(monkeypatch, takes_s)
+        hand.body.queue.add_all(hand.body.all_keys())
+        hand.body.handle_all()
+        assert hand.body.resync_s == pytest.approx(rests_s, rel=0.2)
+
+
+def take_long(monkeypatch: pytest.MonkeyPatch, takes_s: float) -> None:
+    """Have each turn of quota sync take so many seconds of a processor, and do nothing."""
 
     def takes(body: QuotaBody, keys: object) -> list[Result]:
         ends = time.thread_time() + takes_s
@@ -367,14 +396,7 @@ def test_after_a_long_turn_it_rests(
             pass
         return []
 
-    with quota_hand("gpu-east") as hand:
-        hand.settle()
-        monkeypatch.setattr(QuotaBody, "_sync", takes)
-        hand.body.queue.add(next(iter(hand.body.all_keys())))
-        hand.body.handle_all()
-        assert least_s <= hand.body.pause_s <= most_s
-        hand.body.handle_all()
-        assert hand.body.pause_s == 0, "nothing was asked about"
+    monkeypatch.setattr(QuotaBody, "_sync", takes)
 
 
 def test_lost_lease_writes_nothing(worker: Cluster, fleet: SmallFleet, kube: KubeClient) -> None:

@@ -47,7 +47,7 @@ class ManagerController(Controller[Place]):
     """
 
     threads: ClassVar[int] = 4
-    resync_s: ClassVar[float] = 60.0
+    resync_s = 60.0
     follows_configuration: ClassVar[bool] = True
     workers: LinkedWorkers
 

@@ -63,6 +63,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 RETRY_FIRST_S, RETRY_CAP_S = 0.5, 30.0
 SHORT_TURN_S, LONGEST_PAUSE_S = 0.1, 1.0
+RESYNC_S, SWEEP_REST = 30.0, 400.0
+"""All objects are looked at again after so many seconds; where that takes long, after so many times
+as long, for watches have told of every change."""
 WAIT = timedelta(seconds=2)
 BITE = 60
 """So many objects of a kind are written side by side and recorded together."""
@@ -73,7 +76,7 @@ class QuotaBody(Controller[Key]):
 
     tick_s = 0.25
     threads = 6
-    resync_s = 30.0
+    resync_s = RESYNC_S
     handles_always = True  # what would be written is decided and shown while writing is off, too
 
     def __init__(self, context: ShiftContext, *, hook: Hook = no_fault) -> None:
@@ -146,8 +149,10 @@ class QuotaBody(Controller[Key]):
         finally:
             # A turn goes through all objects, however few are asked about: what comes while a
             # large cluster rests is looked at together.
-            took = time.thread_time() - used - SHORT_TURN_S
-            self.pause_s = min(LONGEST_PAUSE_S, max(0.0, 2 * took))
+            took = time.thread_time() - used
+            self.pause_s = min(LONGEST_PAUSE_S, max(0.0, 2 * (took - SHORT_TURN_S)))
+            if len(keys) >= len(self._wanted.documents):
+                self.resync_s = max(RESYNC_S, SWEEP_REST * took)
 
     def _sync_all(self, keys: Collection[Key]) -> None:
         self._asked, begun = set(), time.monotonic()

@@ -96,8 +96,8 @@ class Controller(Generic[K]):
     """So long it rests after each turn, so that more is done together; a role may change it."""
     waits_for_lists: ClassVar[bool] = True
     """The first turn comes after the first whole lists."""
-    resync_s: ClassVar[float] = 0.0
-    """All keys are looked at again after so many seconds; 0 for never."""
+    resync_s: float = 0.0
+    """All keys are looked at again after so many seconds, 0 for never; a role may change it."""
     handles_always: ClassVar[bool] = False
     """Keys are handled also while the cluster may not be written to."""
     follows_configuration: ClassVar[bool] = False
