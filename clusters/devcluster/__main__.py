@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 from clusters.devcluster.fleet import EmbeddedFleet, FleetPlan, PortTaken, default_plan, read_plan
+from clusters.signals import end_of
 
 _PARENT_CHECK_S = 0.5
 
@@ -33,9 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("give either --dir or --config")
     # Read before anything is said: a parent that hears "ready" may end at once.
     parent = 0 if chosen.detached else os.getppid()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = end_of(signal.SIGTERM, signal.SIGINT)
     try:
         with EmbeddedFleet(_plan(chosen)) as fleet:
             listed = " ".join(f"{name}={server.url}" for name, server in fleet.servers.items())

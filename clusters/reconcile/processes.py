@@ -30,6 +30,7 @@ from clusters.models import ShiftRun
 from clusters.reconcile import beginning, claims
 from clusters.reconcile.runtime.threads import COMING
 from clusters.reconcile.shift import Ending, ShiftOutcome, run_shift
+from clusters.signals import end_of
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -235,10 +236,9 @@ def work(order: Order, stop: threading.Event) -> ShiftOutcome:
 def _serve(orders: Connection, memory: int, does: Deed, idle_s: float, gate: str) -> None:
     """Works the shifts that it is told of; ends when told to, or when its parent is gone."""
     beginning.share(gate)
-    stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.stack_size(STACK)
+    stop = end_of(signal.SIGTERM)
     threading.excepthook = _on_thread_error
     saying = threading.Lock()
     working: set[threading.Thread] = set()

@@ -21,6 +21,7 @@ from clusters.management.files import read_configuration, read_text
 from clusters.models import Cluster, ShiftRun
 from clusters.reconcile.context import ClusterFacts
 from clusters.reconcile.foreground import ForegroundShift, work_in_foreground
+from clusters.signals import end_of
 
 
 class Command(BaseCommand):
@@ -86,9 +87,7 @@ class Command(BaseCommand):
         )
         if options["verbosity"] > 1:
             logging.getLogger("clusters").setLevel(logging.DEBUG)
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        stop = end_of(signal.SIGINT, signal.SIGTERM)
         self.stdout.write(f"{shift.role} on {options['kubeconfig']}, as {shift.holder}")
         try:
             self._work(shift, stop)

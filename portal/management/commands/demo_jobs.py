@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import random
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from django.core.management.base import BaseCommand
 from clusters.errors import ClusterError
 from clusters.kube import resources as r
 from clusters.kube.client import DeleteOptions, KubeClient, Selection
+from clusters.signals import end_of
 from portal.demo_history import NAMES, TEAM, TEAMS
 from portal.management.commands.seed_demo import ONE, WORKSPACES, folder_of
 from portal.rehearsal.world import gpu_job
@@ -42,9 +42,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         one = folder_of(options) / f"{ONE}.kubeconfig"
-        stop = threading.Event()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, lambda *_: stop.set())
+        stop = end_of(signal.SIGTERM, signal.SIGINT)
         self.is_dispatched = not one.is_file()
         way_in = options["kubeconfigs"] / "manager.kubeconfig" if self.is_dispatched else one
         text = way_in.read_text()
