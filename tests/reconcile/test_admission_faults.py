@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.devcluster.controllers import RUN_SECONDS
+from clusters.documents.keys import key_of
 from clusters.errors import LeaseLost
 from clusters.kube import resources as r
 from clusters.kube.lease import ClusterLease
 from clusters.reconcile.admission import AdmissionBody
+from clusters.reconcile.admission.pace import AT_ONCE
 from clusters.reconcile.runtime.writer import Moment
 from tests.reconcile.admission_harness import (
     NS,
@@ -213,6 +215,28 @@ def test_admission_keeps_a_decision_that_was_made_while_an_older_one_was_written
     threading.Event().wait(0.5)
     goes_on.set()
     eventually(lambda: is_true(place.workload_of("second"), "Admitted"))
+
+
+def test_statuses_that_no_answer_comes_to_keep_no_decision_waiting(world):
+    """As many of them are under way as there are threads for decisions."""
+    place, goes_on = world["w1"], threading.Event()
+    waiting: set[str] = set()
+
+    def hang(moment, cluster, write):
+        if moment is Moment.BEFORE and write.step == "queue-status":
+            waiting.add(f"{write.resource.kind} {write.key}")
+            goes_on.wait(PATIENCE_S)
+
+    namespaces = [f"team-{number}" for number in range(AdmissionBody.threads)]
+    documents = [each for name in namespaces for each in quota_objects(8, namespace=name)]
+    place.create(*{(each["kind"], key_of(each)): each for each in documents}.values())
+    world.start("w1", "admission", body=lambda context: AdmissionBody(context, hook=hang))
+    try:
+        eventually(lambda: len(waiting) == AT_ONCE >= AdmissionBody.threads)
+        place.create(job("train", gpus=8, namespace=namespaces[0], run_s=60))
+        eventually(lambda: is_true(place.workload_of("train", namespaces[0]), "Admitted"))
+    finally:
+        goes_on.set()
 
 
 def test_admission_writes_nothing_while_writing_is_switched_off(world):

@@ -405,7 +405,8 @@ class AdmissionBody(Controller[str]):
             self._send(key, write)
             return
         self._low.sent(key, now=time.monotonic())
-        self.send(key, write)
+        # In threads of their own: what waits for an answer there keeps no decision waiting.
+        self.send(key, write, lane="news")
 
     def answered(self, answer: Answer[str]) -> None:
         """A write went well: its decision is done, and people are told."""

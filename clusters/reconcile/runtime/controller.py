@@ -234,9 +234,10 @@ class Controller(Generic[K]):
         """Whether the cluster may be written to now."""
         return self.context.cluster.may_write
 
-    def send(self, key: K, write: Write) -> None:
+    def send(self, key: K, write: Write, *, lane: str = "") -> None:
         """Send one write; the key is busy until its answer was taken."""
-        self.start(key, sending(self.writer, write, cluster=self.cluster), about=write)
+        work = sending(self.writer, write, cluster=self.cluster)
+        self.start(key, work, about=write, lane=lane)
 
     def start(self, key: K, work: Work, *, about: Any = None, lane: str = "") -> None:
         """Start work in a thread; the key is busy until its answer was taken."""
