@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 # While decisions are written: seconds from one queue, and one workload, to the next.
-QUEUE_EVERY_S: Final = 0.025
-WORKLOAD_EVERY_S: Final = 0.125
+QUEUE_EVERY_S: Final = 0.05
+WORKLOAD_EVERY_S: Final = 0.2
 # So many writes of each kind are under way at most. With one, what they tell would grow old just
 # when most happens: an API server at work takes longer to answer than it is to the next.
 AT_ONCE: Final = 8
