@@ -10,9 +10,10 @@ import argparse
 import json
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
+
+from clusters.signals import end_of
 
 from . import build
 from .fleet import Fleet, parts_for, start_fleet
@@ -43,9 +44,7 @@ def main() -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = end_of(signal.SIGINT, signal.SIGTERM)
     build.ensure(parts_for(kueue=not options.no_kueue, kwok=options.kwok))
     begun = time.monotonic()
     folder = options.dir.resolve()

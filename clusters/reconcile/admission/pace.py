@@ -36,7 +36,6 @@ class LowPriority:
         self._workloads: dict[str, None] = {}
         self._queues: dict[str, None] = {}
         self._changed: dict[str, None] = {}
-        self._behind: dict[str, None] = {}
         self._changed_in_row = 0
         self._workload_lane, self._queue_lane = _Lane(WORKLOAD_EVERY_S), _Lane(QUEUE_EVERY_S)
         self._pass_at = self._hasty_at = float("-inf")
@@ -53,9 +52,10 @@ class LowPriority:
     def change(self, queues: Iterable[str]) -> None:
         """Something happened in these queues; the order stays that of the first time."""
         for key in queues:
-            # What is under way may not say it yet.
-            waiting = self._behind if key in self._queue_lane.under_way else self._changed
-            waiting[key] = None
+            if key in self._queue_lane.under_way:
+                self._queue_lane.under_way[key] = True  # the write may not say it yet
+            else:
+                self._changed[key] = None
 
     def begin_pass(self, keys: Iterable[str], *, now: float) -> None:
         """Look at every queue again."""
@@ -102,35 +102,35 @@ class LowPriority:
     def sent(self, key: str, *, now: float) -> None:
         """The key's write is under way."""
         lane = self._lane_of(key)
-        lane.under_way[key] = None
+        lane.under_way[key] = False
         if now - self._hasty_at < QUIET_AFTER_S:
             lane.rest(now)
 
     def answered(self, key: str) -> bool:
         """Whether a write of this key was under way; then another may follow."""
-        under_way = self._lane_of(key).under_way
-        was_sent = key in under_way
-        under_way.pop(key, None)
-        if key in self._behind:
-            del self._behind[key]
+        has_changed = self._lane_of(key).under_way.pop(key, None)
+        if has_changed:
             self._changed[key] = None
-        return was_sent
+        return has_changed is not None
 
     def _lane_of(self, key: str) -> _Lane:
         return self._queue_lane if ":" in key else self._workload_lane
 
 
 class _Lane:
-    """Writes of one kind: those under way, and when another may go.
+    """Writes of one kind, and when another may go.
 
     Args:
         every_s: From one to the next, where they have to rest.
+
+    Attributes:
+        under_way: Keys of those under way; whether something has happened to them since.
     """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._free_at = float("-inf")
-        self.under_way: dict[str, None] = {}
+        self.under_way: dict[str, bool] = {}
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until another may go; None while enough are under way."""
