@@ -25,10 +25,10 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.reconcile.runtime.watches import Change, Seen, Watches
 from tests.controlplane.control_plane import ControlPlane
-from tests.controlplane.processes import StartError
 from tests.perf import bench_admission
 from tests.perf.bench import percentile
 from tests.perf.contenders import Contender
+from tests.waiting import eventually
 
 SHARE: Final = 0.2
 STEP_S: Final = 0.1
@@ -45,8 +45,6 @@ KEYS: Final = (
 """Figures of a run."""
 Queue = tuple[str, str]
 """Kind, and name or namespace/name."""
-
-
 Numbers = tuple[int, ...]
 """In the order of :data:`FIELDS`."""
 
@@ -190,7 +188,7 @@ def observing(cluster: ControlPlane, *, workloads: int) -> Iterator[dict[str, An
     An API server may end a watch, and does so soon after its kinds were made: it is begun again.
 
     Raises:
-        StartError: Not all of them were seen to finish, so that the figures would be of a part.
+        AssertionError: Not all of them were seen to finish, so that the figures would be of a part.
     """
     ages, found = Ages(), dict[str, Any]()
 
@@ -209,11 +207,11 @@ def observing(cluster: ControlPlane, *, workloads: int) -> Iterator[dict[str, An
             watches.add(kind)
         try:
             yield found
-            deadline = time.monotonic() + LATE_S
-            while ages.finished < workloads and time.monotonic() < deadline:
-                time.sleep(STEP_S)
+            eventually(
+                lambda: ages.finished >= workloads,
+                seconds=LATE_S,
+                why=lambda: f"only {ages.finished} of {workloads} were seen to finish",
+            )
         finally:
             watches.close()
-    if ages.finished < workloads:
-        raise StartError(f"only {ages.finished} of {workloads} workloads were seen to finish")
     found.update(ages.figures())

@@ -235,6 +235,7 @@ def test_statuses_that_no_answer_comes_to_keep_no_decision_waiting(world):
         eventually(lambda: len(waiting) == AT_ONCE >= AdmissionBody.threads)
         place.create(job("train", gpus=8, namespace=namespaces[0], run_s=60))
         eventually(lambda: is_true(place.workload_of("train", namespaces[0]), "Admitted"))
+        assert not any(queue.get("status") for queue in place.all(r.CLUSTER_QUEUE))
     finally:
         goes_on.set()
 
