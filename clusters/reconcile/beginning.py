@@ -29,7 +29,7 @@ KEEPS_S: Final = 5.0
 """So long a shift has its place, though it still begins: its cluster may hang."""
 WAITS_S: Final = 60.0
 """So long it waits for one; then it begins all the same."""
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.2
 
 
 class Place:

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, QuerySet, When
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -78,13 +78,18 @@ class ShiftLease(ClusterLease):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
-    """This process's hold on the row; lost as soon as somebody else takes it."""
+    """This process's hold on the row; lost as soon as somebody else takes it.
+
+    Attributes:
+        told: Version of the Lease that the row has from it.
+    """
 
     row: int
     holder: str
     evidence: LeaseEvidence | None
+    told: str = ""
 
     def beat(
         self, *, lease_version: str, watch_age_s: float | None, standing: Parked = ALL_WELL
@@ -102,12 +107,13 @@ class Claim:
             "parked_says": standing.says,
             "watch_age_s": None if watch_age_s is None else round(watch_age_s),
         }
-        if lease_version:
+        if lease_version not in ("", self.told):
             # A heartbeat alone renews no Lease, and is to put no successor off.
-            is_known = When(lease_version=lease_version, then=F("lease_renewed_at"))
-            renewed_at = Case(is_known, default=Now())
-            changes |= {"lease_version": lease_version, "lease_renewed_at": renewed_at}
-        return bool(self._own().update(**changes))
+            changes |= {"lease_version": lease_version, "lease_renewed_at": Now()}
+        is_ours = bool(self._own().update(**changes))
+        if is_ours:
+            self.told = lease_version or self.told
+        return is_ours
 
     def end(self, outcome: str) -> None:
         """Give the row back, with a word for the people who look at it."""

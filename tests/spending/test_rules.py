@@ -23,7 +23,12 @@ from budgets.models import (
 )
 from budgets.plan import ClusterPlace, StopPolicy, plan_quota
 from budgets.selectors import promises_in_force, roles_of
-from budgets.selectors.spending import active_rules, cap_states, rule_for
+from budgets.selectors.spending import (
+    active_rules,
+    cap_states,
+    namespaces_with_rules,
+    rule_for,
+)
 from budgets.services import alerts
 from budgets.services.spending import (
     break_glass,
@@ -141,6 +146,22 @@ def test_who_looks_at_some_workspaces_lets_nobody_elses_rules_take_effect(fleet)
     assert settle_spending(hours(5), namespaces={"acme-vision"}).changed == ("acme-vision",)
     assert settle_spending(hours(24), namespaces={"others"}).changed == ()
     assert settle_spending(hours(24), namespaces={"acme-vision"}).changed == ("acme-vision",)
+
+
+def test_whom_a_rule_may_concern_is_found_until_its_effect_is_over(
+    fleet, django_assert_num_queries
+):
+    assert namespaces_with_rules() == frozenset()
+    rule = ruled(fleet, 40)
+    running(fleet, 0)
+    with django_assert_num_queries(1):
+        assert namespaces_with_rules() == {"acme-vision"}
+    settle_spending(hours(5))
+    SpendRule.objects.filter(pk=rule.pk).update(removed_at=hours(6))
+    assert namespaces_with_rules() == {"acme-vision"}, "its queue is still held"
+    settle_spending(hours(6), namespaces=namespaces_with_rules())
+    assert queue(fleet).stop_policy is StopPolicy.NONE
+    assert namespaces_with_rules() == frozenset()
 
 
 def test_draining_follows_after_the_grace(fleet):

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 from django.db import DatabaseError, connection
 
+from budgets.selectors.spending import namespaces_with_rules
 from budgets.services.spending import settle_spending, settle_workspace
 from budgets.spending import QueueEffect
 from clusters.documents.keys import Document, key_of
@@ -31,6 +32,7 @@ from clusters.reconcile.reactivation import was_rejected
 from clusters.reconcile.runtime.cache import Index
 from clusters.reconcile.runtime.controller import Controller, Watched
 from clusters.reconcile.runtime.pool import Answer
+from clusters.reconcile.runtime.queue import namespace_of
 from clusters.reconcile.runtime.watches import Seen
 from clusters.reconcile.runtime.writer import Hook, Write, no_fault
 
@@ -177,7 +179,9 @@ class Verdicts:
         self._settled_at = time.monotonic()
         self._known.clear()
         try:
-            namespaces = {key.partition("/")[0] for key in workloads}
+            namespaces = namespaces_with_rules()
+            if namespaces:
+                namespaces &= {namespace_of(key) for key in workloads}
             if namespaces:
                 settle_spending(self._now(), namespaces=namespaces)
         except DatabaseError as error:

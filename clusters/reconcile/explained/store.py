@@ -299,5 +299,5 @@ def _waiting(cluster: str) -> QuerySet[Question]:
 
 @lru_cache(maxsize=64)
 def _is_asked(cluster: str) -> tuple[str, tuple[Any, ...]]:
-    """The query for whether there is one: it is asked four times a second, and written once."""
+    """The query for whether there is one: it is asked twice a second, and written once."""
     return _waiting(cluster).order_by().values("pk")[:1].query.sql_with_params()

@@ -74,7 +74,7 @@ BITE = 60
 class QuotaBody(Controller[Key]):
     """One shift of quota sync."""
 
-    tick_s = 0.25
+    tick_s = 0.5
     threads = 6
     resync_s = RESYNC_S
     handles_always = True  # what would be written is decided and shown while writing is off, too

@@ -58,6 +58,7 @@ REPORT_S = 2.0
 LOOK_S = 2.0
 LATE_S = 15.0
 FLAVORS_S = 10.0
+BACK_FILL_S = 10.0
 BATCH = building.BATCH
 # An event may be under way while a later answer is already here.
 MARGIN = timedelta(seconds=1)
@@ -94,7 +95,7 @@ class UsageBody(Controller[str]):
         self._resumes_at = state.watched_version if state else ""
         self._is_whole = False
         self._problems: set[tuple[str, str, str]] = set()
-        self._reported_at = 0.0
+        self._reported_at, self._asked_at = 0.0, -BACK_FILL_S
         self._gpu_resources: tuple[float, frozenset[str]] | None = None
         self._labels: Mapping[str, int] = {}
 
@@ -339,10 +340,12 @@ class UsageBody(Controller[str]):
         if known is not None and self._has_listed:
             until = known - MARGIN
             record_progress(cluster=self.cluster, complete_until=until, watched_version=version)
-            self._back_fill()
+            if time.monotonic() - self._asked_at >= BACK_FILL_S:
+                self._back_fill()
         self._reported_at = time.monotonic()
 
     def _back_fill(self) -> None:
+        self._asked_at = time.monotonic()
         try:
             if back_fill(self.cluster, self.context.client_for):
                 self._has_news = True
