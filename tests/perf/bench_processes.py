@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -120,9 +120,14 @@ def run(*, good: int, hostile: int, rounds: int, sizes: Sequence[int] = ()) -> T
 
 
 class Worker:
-    """What Celery's worker and beat do for shifts: each that nobody works is worked by a slot."""
+    """What Celery's worker and beat do for shifts: each that nobody works is worked by a slot.
 
-    def __init__(self) -> None:
+    Args:
+        shard: Slugs of the clusters that it works; None for all.
+    """
+
+    def __init__(self, shard: Collection[str] | None = None) -> None:
+        self._shard = shard
         self.processes = Processes(memory=MEMORY)
         self._slots = ThreadPoolExecutor(400)
         self._busy: set[tuple[int, str]] = set()
@@ -145,15 +150,23 @@ class Worker:
 
     def is_settled(self) -> bool:
         """Whether every shift is worked."""
-        return not claims.unfilled((c.pk, role) for c, role in claims.wanted_shifts())
+        return not claims.unfilled(self._wanted())
 
     def memory_mib(self) -> float:
         """Of the children together, what they share divided among those who share it (PSS)."""
         return sum(map(_pss_mib, self.processes.pids().values()))
 
+    def _wanted(self) -> dict[tuple[int, str], str]:
+        """Slugs of the clusters by cluster and role."""
+        return {
+            (cluster.pk, role): cluster.slug
+            for cluster, role in claims.wanted_shifts()
+            if self._shard is None or cluster.slug in self._shard
+        }
+
     def _offer(self) -> None:
         while not self._over.wait(2.0):
-            slugs = {(c.pk, role): c.slug for c, role in claims.wanted_shifts()}
+            slugs = self._wanted()
             for pair in claims.unfilled(slugs):
                 if pair not in self._busy:
                     self._busy.add(pair)

@@ -2,11 +2,14 @@
 
 One manager with 20 workers, and 29 single clusters; three of the singles are real control planes,
 the others embedded ones in processes of their own. All decide in ``portal`` mode, a process for
-each cluster. The clusters come one after the other, then all budgets at once. Every workspace has
+each cluster. They are worked in shards, one after the other, for a machine that has the API servers
+of all clusters to work as well is too small for 50: three of about ten singles, and the manager
+with its workers. Clusters of a shard come one by one, then its budgets at once. Every workspace has
 20 jobs, of which those run that its budget has room for and the others wait; jobs of the fleet are
 submitted on its manager, which sends each to the worker that fits it and costs least. Then nothing
-is submitted for some minutes, and what the portal takes by itself is measured: processors, memory,
-connections to PostgreSQL, requests to each cluster, and how long pages take meanwhile.
+is submitted for two minutes, and what the shard takes by itself is measured: processors, memory,
+connections to PostgreSQL, requests to each cluster, and how long pages take meanwhile. All shards
+use one database, which has everything when the last of them, the fleet, is measured.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from django.test import Client
 from django.urls import reverse
 
 from budgets.models import User, Workspace
+from clusters.documents.keys import Document
+from clusters.errors import AlreadyExists, Retryable
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.transport import Call
@@ -52,8 +57,13 @@ WATCHED_S: Final = 120.0
 SETTLES_S: Final = 3_600.0
 ROUNDS: Final = 20
 SENDERS: Final = 2
+TRIES: Final = 5
 TOGETHER: Final = 4
+SHARD: Final = 10
+"""So many singles are worked at once."""
 PAGE_LIMIT_MS: Final = 100
+POLITE: Final = 5
+"""The portal's niceness: API servers have machines of their own, so here they go before it."""
 CONFIGURATION: Final = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
 """Of the manager: all at once would copy each waiting job to all 20 workers."""
 Metered = Mapping[str, float]
@@ -69,6 +79,27 @@ class Place:
     is_manager: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What the clusters of one shard have taken at rest.
+
+    Attributes:
+        cpu: Cluster → processors.
+        requests: Cluster → requests a second.
+        memory: MiB for each process.
+        connections: To PostgreSQL, with the few of the bench.
+        pages: Page → milliseconds.
+        told: Seconds that each step took, clusters, and processors together.
+    """
+
+    cpu: Mapping[str, float]
+    requests: Mapping[str, float]
+    memory: float
+    connections: int
+    pages: Mapping[str, list[float]]
+    told: Mapping[str, float]
+
+
 def measure(*, scale: float = 1.0) -> list[Figure]:
     """Take the figures of a fleet whose workspaces, workers and singles are a share of all."""
     users = fleet_rows.people()
@@ -78,63 +109,92 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
     # A flavor stands in one fleet, so each single cluster has one of its own.
     stands = dict.fromkeys(workers, "h100") | {name: f"h100-{name}" for name in singles}
     shares = _shares(round(WORKSPACES * scale), list(stands))
-    with ExitStack() as stack:
-        embedded = ["manager", *workers, *singles[REAL:]]
-        folders, kubeconfigs = stack.enter_context(_embedded(embedded))
-        real = stack.enter_context(_real(singles[:REAL]))
-        kubeconfigs |= {name: plane.admin_kubeconfig.read_text() for name, plane in real.items()}
-        worker = stack.enter_context(Worker())
+    shards = [singles[nth : nth + SHARD] for nth in range(0, len(singles), SHARD)]
+    os.nice(POLITE)
+    found = []
+    for names in (*shards, ["manager", *workers]):
+        homes = {name: (flavor, shares[name]) for name, flavor in stands.items() if name in names}
+        found.append(_of_shard(names, homes, users))
+        print(found[-1].told, flush=True)
+    return _figures(found)
+
+
+def _figures(shards: Sequence[Shard]) -> list[Figure]:
+    """Of all shards together; pages as the last has seen them, when everything was there."""
+    cpu = [value for shard in shards for value in shard.cpu.values()]
+    requests = [value for shard in shards for value in shard.requests.values()]
+    notes: dict[str, Any] = {
+        "clusters": len(cpu),
+        "workspaces": Workspace.objects.count(),
+        "jobs": WorkloadState.objects.filter(is_remote_copy=False).count(),
+        "shards": [dict(shard.told) for shard in shards],
+    }
+    return [
+        Figure("processors_of_all_shifts", [sum(cpu)], unit="CPU", notes=notes),
+        Figure("processor_of_one_cluster", cpu, unit="CPU"),
+        Figure("memory_of_one_cluster", [shard.memory for shard in shards], unit="MiB"),
+        Figure("connections_to_postgres", [sum(s.connections for s in shards)], unit=""),
+        Figure("requests_a_second_to_a_cluster", requests, unit="/s"),
+        *(
+            Figure(f"page_{name}", values, limit=PAGE_LIMIT_MS, unit="ms")
+            for name, values in shards[-1].pages.items()
+        ),
+    ]
+
+
+def _of_shard(
+    names: Sequence[str], homes: Mapping[str, tuple[str, int]], users: Mapping[str, User]
+) -> Shard:
+    """Register some clusters, have them carry budgets and jobs, and see what they take at rest.
+
+    Args:
+        names: Of its clusters; the first three singles of all are real.
+        homes: Cluster → the flavor that stands there, and how many workspaces have theirs there.
+        users: For pages.
+    """
+    times: dict[str, float] = {}
+
+    @contextmanager
+    def timed(what: str) -> Iterator[None]:
         begun = time.monotonic()
-        for name in [*singles, "manager", *workers]:
-            _register(name, kubeconfigs[name])
-            wait(worker.is_settled, SETTLES_S)
-        registered_s, begun = time.monotonic() - begun, time.monotonic()
-        with transaction.atomic():
-            homes = {
-                name: fleet_rows.add_cluster(name, flavor=flavor, workspaces=shares[name])
-                for name, flavor in stands.items()
-            }
-        wait(lambda: _is_carried(homes), SETTLES_S)
-        made = [space for spaces in homes.values() for space in spaces]
-        carried_s = time.monotonic() - begun
+        yield
+        times[what] = round(time.monotonic() - begun)
+
+    with ExitStack() as stack:
+        are_real = [name for name in names if name in {f"single-{n:02}" for n in range(REAL)}]
+        embedded = [name for name in names if name not in are_real]
+        folders, kubeconfigs = stack.enter_context(_embedded(embedded))
+        real = stack.enter_context(_real(are_real))
+        kubeconfigs |= {name: plane.admin_kubeconfig.read_text() for name, plane in real.items()}
+        worker = stack.enter_context(Worker(names))
+        with timed("registered_in_s"):
+            for name in names:
+                _register(name, kubeconfigs[name])
+                wait(worker.is_settled, SETTLES_S)
+        with timed("budgets_carried_in_s"):
+            with transaction.atomic():
+                spaces = {
+                    name: fleet_rows.add_cluster(name, flavor=flavor, workspaces=count)
+                    for name, (flavor, count) in homes.items()
+                }
+            wait(lambda: _is_carried(names, spaces), SETTLES_S)
         clients = {
             name: stack.enter_context(KubeClient.from_kubeconfig(text))
             for name, text in kubeconfigs.items()
         }
-        places = _places(clients, homes, singles)
-        begun = time.monotonic()
-        _submit(places)
-        submitted_s = time.monotonic() - begun
-        wait(lambda: _is_at_rest(worker, len(made)), SETTLES_S)
-        settled_s = time.monotonic() - begun
+        with timed("at_rest_after_s"):
+            with timed("submitted_in_s"):
+                _submit(_places(clients, spaces))
+            wait(lambda: _is_at_rest(worker, names, spaces), SETTLES_S)
         before, pids = _spent(worker, folders, real), worker.processes.pids()
-        pages = _pages(users, WATCHED_S)
-        after = _spent(worker, folders, real)
+        connected = _connections()
+        pages = _pages(users, names[0])
+        after, memory = _spent(worker, folders, real), worker.memory_mib() / len(pids)
     taken = {name: (after[name] - before[name]) / WATCHED_S for name in after}
-    cpu = {name: value for name, value in taken.items() if name in pids}
+    cpu = {name: taken[name] for name in pids}
     requests = {name.removeprefix("requests "): v for name, v in taken.items() if " " in name}
-    notes: dict[str, Any] = {
-        "clusters": 1 + len(workers) + len(singles),
-        "workspaces": len(made),
-        "jobs": JOBS * len(made),
-        "running": WorkloadState.objects.filter(phase=WorkloadState.Phase.RUNNING).count(),
-        "registered_in_s": round(registered_s),
-        "budgets_carried_in_s": round(carried_s),
-        "submitted_in_s": round(submitted_s),
-        "at_rest_after_s": round(settled_s),
-    }
-    memory = after["memory"] / len(pids)
-    return [
-        Figure("processors_of_all_shifts", [sum(cpu.values())], unit="CPU", notes=notes),
-        Figure("processor_of_one_cluster", list(cpu.values()), unit="CPU"),
-        Figure("memory_of_one_cluster", [memory], unit="MiB"),
-        Figure("connections_to_postgres", [after["connections"]], unit=""),
-        Figure("requests_a_second_to_a_cluster", list(requests.values()), unit="/s"),
-        *(
-            Figure(f"page_{name}", values, limit=PAGE_LIMIT_MS, unit="ms")
-            for name, values in pages.items()
-        ),
-    ]
+    told = times | {"clusters": len(names), "processors": round(sum(cpu.values()), 3)}
+    return Shard(cpu, requests, memory, connected, pages, told)
 
 
 def _shares(workspaces: int, clusters: Sequence[str]) -> dict[str, int]:
@@ -153,31 +213,27 @@ def _register(name: str, kubeconfig: str) -> None:
     print(f"{name} is registered", flush=True)
 
 
-def _is_carried(homes: Mapping[str, Sequence[Workspace]]) -> bool:
-    """Whether each cluster carries the budgets of its fleet."""
+def _is_carried(names: Sequence[str], homes: Mapping[str, Sequence[Workspace]]) -> bool:
+    """Whether each of these clusters carries the budgets of its fleet."""
     time.sleep(2)
     of_fleet = sum(len(made) for name, made in homes.items() if "worker" in name)
     budgets = AppliedGeneration.objects.filter(subject__startswith="budget:")
     kept = Counter(budgets.values_list("cluster__slug", flat=True))
-    wanted = {
-        name: len(homes[name]) if name.startswith("single") else of_fleet
-        for name in Cluster.objects.values_list("slug", flat=True)
-    }
+    wanted = {name: len(homes[name]) if name.startswith("single") else of_fleet for name in names}
     missing = sum(max(0, count - kept[name]) for name, count in wanted.items())
     print(f"{missing} budgets are not carried yet", flush=True)
     return not missing
 
 
-def _places(
-    clients: Mapping[str, KubeClient],
-    homes: Mapping[str, list[Workspace]],
-    singles: Sequence[str],
-) -> list[Place]:
-    sent = [space for name, spaces in homes.items() if name not in singles for space in spaces]
-    return [
-        Place("manager", clients["manager"], sent, is_manager=True),
-        *(Place(name, clients[name], homes[name], is_manager=False) for name in singles),
+def _places(clients: Mapping[str, KubeClient], homes: Mapping[str, list[Workspace]]) -> list[Place]:
+    """Where jobs are submitted: those of workers on their manager."""
+    sent = [space for name, spaces in homes.items() if "worker" in name for space in spaces]
+    singles = [
+        Place(name, clients[name], spaces, is_manager=False)
+        for name, spaces in homes.items()
+        if name.startswith("single")
     ]
+    return [Place("manager", clients["manager"], sent, is_manager=True)] if sent else singles
 
 
 def _submit(places: Sequence[Place]) -> None:
@@ -193,16 +249,34 @@ def _submit(places: Sequence[Place]) -> None:
                     run_s=24 * 3600,
                     managed=place.is_manager,
                 )
-                place.client.create(r.JOB, limited(document))
+                _create(place.client, limited(document))
 
     with ThreadPoolExecutor(SENDERS) as pool:
         list(pool.map(send, places))
 
 
-def _is_at_rest(worker: Worker, workspaces: int) -> bool:
+def _create(client: KubeClient, document: Document) -> None:
+    """As people do, again where a busy API server did not answer in time."""
+    for tries_left in range(TRIES, -1, -1):
+        try:
+            client.create(r.JOB, document)
+        except AlreadyExists:
+            return
+        except Retryable:
+            if not tries_left:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
+def _is_at_rest(
+    worker: Worker, names: Sequence[str], homes: Mapping[str, Sequence[Workspace]]
+) -> bool:
     """Whether every job is known, and as many run as the budgets have room for."""
     time.sleep(2)
-    jobs = WorkloadState.objects.filter(is_remote_copy=False)
+    workspaces = sum(map(len, homes.values()))
+    jobs = WorkloadState.objects.filter(is_remote_copy=False, cluster__slug__in=names)
     if not worker.is_settled() or jobs.count() < workspaces * JOBS:
         return False
     running = jobs.filter(phase=WorkloadState.Phase.RUNNING).count()
@@ -211,7 +285,7 @@ def _is_at_rest(worker: Worker, workspaces: int) -> bool:
 
 
 def _spent(worker: Worker, folders: Sequence[Path], real: Mapping[str, ControlPlane]) -> Metered:
-    """CPU seconds by cluster, requests by cluster, and MiB and connections of this moment."""
+    """CPU seconds by cluster, and requests by cluster."""
     ticks = os.sysconf("SC_CLK_TCK")
     found: dict[str, float] = {}
     for name, pid in worker.processes.pids().items():
@@ -221,13 +295,15 @@ def _spent(worker: Worker, folders: Sequence[Path], real: Mapping[str, ControlPl
         counted = json.loads((folder / f"requests.{ROOMY}").read_text())
         found |= {f"requests {name}": count for name, count in counted.items()}
     found |= {f"requests {name}": _served(plane) for name, plane in real.items()}
-    found["memory"] = worker.memory_mib()
+    return found
+
+
+def _connections() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
         )
-        found["connections"] = cursor.fetchone()[0]
-    return found
+        return int(cursor.fetchone()[0])
 
 
 def _served(plane: ControlPlane) -> int:
@@ -242,8 +318,8 @@ def _served(plane: ControlPlane) -> int:
     )
 
 
-def _pages(users: Mapping[str, User], seconds: float) -> Mapping[str, list[float]]:
-    """Milliseconds of pages, spread over so many seconds."""
+def _pages(users: Mapping[str, User], cluster: str) -> Mapping[str, list[float]]:
+    """Milliseconds of pages, those of this cluster among them, spread over the time watched."""
     load_as_web()
     client = Client()
     client.force_login(users["admin"])
@@ -253,11 +329,11 @@ def _pages(users: Mapping[str, User], seconds: float) -> Mapping[str, list[float
         "fleet": reverse("fleet"),
         "jobs": reverse("jobs"),
         "clusters": reverse("clusters"),
-        "manager": reverse("cluster", args=["manager"]),
+        "cluster": reverse("cluster", args=[cluster]),
         "workspace": reverse("workspace", args=[workspace.namespace]),
     }
     found: dict[str, list[float]] = {name: [] for name in addresses}
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + WATCHED_S
     for turn in range(ROUNDS):
         for name, address in addresses.items():
             begun = time.perf_counter()
@@ -272,7 +348,7 @@ def _pages(users: Mapping[str, User], seconds: float) -> Mapping[str, list[float
 
 @contextmanager
 def _embedded(names: Sequence[str]) -> Iterator[tuple[list[Path], dict[str, str]]]:
-    """Embedded clusters, a few in each process; folders of these, and kubeconfigs.
+    """Embedded clusters, a few in each process, a manager alone; folders of these, and kubeconfigs.
 
     Threads of one process wait for each other: with 25 clusters in one, hundreds do, and an API
     server may not answer for a minute, however little is asked of it.
@@ -280,8 +356,11 @@ def _embedded(names: Sequence[str]) -> Iterator[tuple[list[Path], dict[str, str]
     with ExitStack() as stack:
         folders: list[Path] = []
         found: dict[str, str] = {}
-        for first in range(0, len(names), TOGETHER):
-            each = names[first : first + TOGETHER]
+        others = [name for name in names if name != "manager"]
+        groups = [others[nth : nth + TOGETHER] for nth in range(0, len(others), TOGETHER)]
+        if "manager" in names:
+            groups.insert(0, ["manager"])
+        for each in groups:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-size-"))
             folders.append(Path(folder))
             found |= stack.enter_context(served_in(folders[-1], ROOMY, each))
