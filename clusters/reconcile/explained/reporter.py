@@ -32,7 +32,7 @@ from clusters.reconcile.runtime.faults import Doing, Faults
 
 EVERY_S: Final = 2.0
 SHARES_EVERY_S: Final = 5.0
-STILL_S: Final = 120.0
+STILL_S: Final = 30.0
 """Between two rounds while nothing has changed; time alone changes little of what is said."""
 SLICE: Final = 500
 SLICE_S: Final = 0.1
