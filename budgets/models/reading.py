@@ -1,4 +1,4 @@
-"""Many plain rows read at once, with the driver's own reader of times where that is the same.
+"""Plain rows: many at once with the driver's own reader of times, and few that are asked for often.
 
 Django reads every time of PostgreSQL in Python and puts the time zone of the connection into it.
 Where both are UTC the driver's compiled reader gives the very same values, many times as quick;
@@ -16,6 +16,25 @@ from django.db import connection
 from django.db.models import QuerySet
 
 TYPE = "timestamptz"
+Written = tuple[str, tuple[Any, ...]]
+"""A query as the database reads it, with its values."""
+
+
+def written(rows: QuerySet[Any, Any]) -> Written:
+    """The query of a ``values_list``, for :func:`ask`.
+
+    Writing a query takes Django longer than the database needs to answer a small one, so what is
+    asked several times a second is written once and kept.
+    """
+    return rows.query.sql_with_params()
+
+
+def ask(query: Written) -> list[tuple[Any, ...]]:
+    """All rows of a written query, as the driver reads them."""
+    with connection.cursor() as cursor:
+        cursor.execute(*query)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
 
 
 def read_rows(rows: QuerySet[Any, Any]) -> Iterable[tuple[Any, ...]]:

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cache
-from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db import connection
 from django.db.models import Max, Min, Q, QuerySet
 
 from budgets import metering
 from budgets.charging import Rates
 from budgets.metering import HourFact, Pools
 from budgets.models import BreakGlass, Budget, MeterState, SpendEffect, SpendRule, Workspace
+from budgets.models.reading import Written, ask, written
 from budgets.selectors.billing.costs import fact_sums, tiered
 from budgets.selectors.billing.months import zones_of
 from budgets.selectors.billing.prices import PriceBook, price_book
@@ -100,17 +99,15 @@ def active_rules() -> QuerySet[SpendRule]:
 
 def namespaces_with_rules() -> frozenset[str]:
     """Namespaces whose queue a rule may concern: with a rule in force, or still under an effect."""
-    with connection.cursor() as cursor:
-        cursor.execute(*_with_rules())
-        return frozenset(namespace for (namespace,) in cursor.fetchall())
+    return frozenset(namespace for (namespace,) in ask(_with_rules()))
 
 
 @cache
-def _with_rules() -> tuple[str, tuple[Any, ...]]:
-    """The query for them: every cluster's shift asks every two seconds, and it is written once."""
+def _with_rules() -> Written:
+    """The query for them: every cluster's shift asks every two seconds."""
     named = "budget__workspace__namespace"
     rules = SpendRule.objects.filter(removed_at=None).order_by().values_list(named)
-    return rules.union(SpendEffect.objects.order_by().values_list(named)).query.sql_with_params()
+    return written(rules.union(SpendEffect.objects.order_by().values_list(named)))
 
 
 def effect_of(workspace: Workspace) -> SpendEffect | None:

@@ -21,7 +21,7 @@ from typing import Any
 from clusters.devcluster.cluster import DevCluster
 from clusters.devcluster.problems import Document, Failure
 from clusters.devcluster.registry import BY_KEY, JOBS, NAMESPACES, NODES
-from clusters.devcluster.store import Commit, Subscription
+from clusters.devcluster.store import Commit, Key, Subscription
 from clusters.devcluster.writes import MERGE, Address, Intent
 from clusters.documents import labels
 from clusters.documents.conditions import Condition, condition, is_true, with_conditions
@@ -89,9 +89,10 @@ class JobRunner:
         self._status_of = status_of or next_status
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jobs-{cluster.name}", daemon=True)
-        self._open: dict[tuple[str, str], Document] = {}
-        # Seconds since 1970 up to which nothing is due, unless somebody changes the Job.
-        self._rests: dict[tuple[str, str], float] = {}
+        self._open: dict[Key, Document] = {}
+        self._due: dict[Key, None] = {}
+        # Those that are due again then, seconds since 1970, or when somebody changes them.
+        self._rests: dict[Key, float] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -106,14 +107,13 @@ class JobRunner:
         while not self._stop.is_set():
             if not subscription.read(_TICK_S, stop=self._stop, take=self._take):
                 subscription = self._begin()
-            now, rests = time.time(), self._rests
-            due = [job for at, job in self._open.items() if not rests.get(at, 0.0) > now]
-            for job in due:
+            self._wake(time.time())
+            for place in list(self._due):
                 try:
-                    self._advance(job)
+                    self._advance(self._open[place])
                 except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                     # What somebody wrote into it cannot be read: it stands, and others run.
-                    self._open.pop(place_of(job), None)
+                    self._close(place)
         store.unsubscribe(subscription)
 
     def _begin(self) -> Subscription:
@@ -122,28 +122,44 @@ class JobRunner:
             _, subscription = store.subscribe(JOBS.key, since=None)
             jobs = store.all(JOBS.key)[1]
         self._open = {place_of(job): job for job in jobs if not is_finished(job)}
+        self._due = dict.fromkeys(self._open)
         self._rests.clear()
         return subscription
 
     def _take(self, change: Commit) -> float | None:
         place = place_of(change.document)
-        self._rests.pop(place, None)
         if change.type == "DELETED" or is_finished(change.document):
-            self._open.pop(place, None)
+            self._close(place)
             return None
-        self._open[place] = change.document
+        self._rests.pop(place, None)
+        self._open[place], self._due[place] = change.document, None
         return 0.01
+
+    def _wake(self, now: float) -> None:
+        """Look again at those that rested until now."""
+        for place in [place for place, until in self._rests.items() if until <= now]:
+            del self._rests[place]
+            self._due[place] = None
+
+    def _rest(self, place: Key, until: float) -> None:
+        self._due.pop(place, None)
+        if until < math.inf:
+            self._rests[place] = until
+
+    def _close(self, place: Key) -> None:
+        for known in (self._open, self._due, self._rests):
+            known.pop(place, None)
 
     def _advance(self, job: Document) -> None:
         spec = job["spec"]
         if spec.get("managedBy", JOB_CONTROLLER) != JOB_CONTROLLER:
-            self._rests[place_of(job)] = math.inf
+            self._rest(place_of(job), math.inf)
             return
         status = dict(job.get("status") or {})
         wanted = self._status_of(job, datetime.now(UTC))
         if wanted == status:
             if self._status_of is next_status:
-                self._rests[place_of(job)] = _ends_at(job)
+                self._rest(place_of(job), _ends_at(job))
             return
         patch = {key: None for key in status if key not in wanted} | wanted
         body = {**bound(job), "status": patch}
@@ -157,7 +173,7 @@ class JobRunner:
                 raise
             live = self._cluster.store.get(JOBS.key, namespace, name)
             if live is None or is_finished(live):
-                self._open.pop((namespace, name), None)
+                self._close((namespace, name))
             else:
                 self._open[namespace, name] = live
 
@@ -228,6 +244,8 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _GARBAGE = Intent("devcluster-garbage")
 _SWEEP_EVERY_S = 1.0
 _BATCH_S = 0.05
+# A sweep goes through everything, so it rests for so many times as long as it took.
+_REST = 10.0
 
 
 class GarbageCollector:
@@ -237,7 +255,7 @@ class GarbageCollector:
         self._cluster = cluster
         self._stop = threading.Event()
         _, self._subscription = cluster.store.subscribe("", since=None)
-        self._is_due = True
+        self._is_due, self._rest_s = True, _BATCH_S
         self._thread = threading.Thread(
             target=self._run, name=f"garbage-{cluster.name}", daemon=True
         )
@@ -254,7 +272,9 @@ class GarbageCollector:
         store = self._cluster.store
         while not self._stop.is_set():
             if self._is_due:
+                begun = time.monotonic()
                 self._is_due = self.sweep()
+                self._rest_s = max(_BATCH_S, _REST * (time.monotonic() - begun))
             if not self._subscription.read(_SWEEP_EVERY_S, stop=self._stop, take=self._take):
                 # The cluster ended every watch, this one included.
                 _, self._subscription = store.subscribe("", since=None)
@@ -266,7 +286,7 @@ class GarbageCollector:
         if not _matters(change):
             return None
         self._is_due = True
-        return _BATCH_S
+        return self._rest_s
 
     def sweep(self) -> bool:
         """Deletes what has lost its last owner, and moves on what waits to be gone.

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from clusters.devcluster.problems import Document, encoded, expired
@@ -175,7 +176,8 @@ class ObjectStore:
             if since is not None:
                 if since < self._oldest or since > self._version:
                     raise expired(since, self._oldest)
-                backlog = [c for c in self._history if c.version > since and c.kind == kind]
+                newer = takewhile(lambda commit: commit.version > since, reversed(self._history))
+                backlog = [commit for commit in newer if commit.kind == kind][::-1]
             subscription = Subscription(kind)
             self._subscriptions.add(subscription)
             return backlog, subscription

@@ -96,14 +96,21 @@ class Packed(dict[str, Any]):
     Args:
         document: As it was read.
         parts: Those that are heavy, packed.
+
+    Attributes:
+        held: Whatever counts its memory, for as long as somebody has it.
     """
 
-    __slots__ = ("_parts", "known")
+    __slots__ = ("_parts", "held", "known")
 
     def __init__(self, document: Mapping[str, Any], parts: dict[str, bytes]) -> None:
         super().__init__({key: None if key in parts else document[key] for key in document})
         self._parts = parts
+        self.held: object = None
         self.known: dict[Callable[[Mapping[str, Any]], Any], Any] = {}
+
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + sum(map(len, self._parts.values()))
 
     def __getitem__(self, key: str) -> Any:
         part = self._parts.get(key)

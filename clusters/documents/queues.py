@@ -20,6 +20,6 @@ def is_for_workers(cluster_queue: str) -> bool:
     return cluster_queue.endswith(_DISPATCHED)
 
 
-def namespace_of(cluster_queue: str) -> str:
+def workspace_of(cluster_queue: str) -> str:
     """Namespace of the workspace that one of the portal's ClusterQueues belongs to."""
     return cluster_queue.removesuffix(_DISPATCHED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from budgets.plan import POOL_PREFIX
-from clusters.documents.queues import namespace_of
+from clusters.documents.queues import workspace_of
 
 ANOTHER_ACCOUNT: Final = "another account"
 PLATFORM_POOL: Final = "the platform pool"
@@ -58,7 +58,7 @@ class Names:
 
     def sees(self, namespace: str) -> bool:
         """Whether a namespace, or the ClusterQueue of that name, may be named."""
-        return self.workspaces is None or namespace_of(namespace) in self.workspaces
+        return self.workspaces is None or workspace_of(namespace) in self.workspaces
 
     def sees_job(self, key: str, cluster_queue: str) -> bool:
         """Whether a job may be told by its name, ``namespace/name``."""
@@ -70,7 +70,7 @@ class Names:
 
     def queue(self, cluster_queue: str) -> str:
         """What a reader calls the owner of a ClusterQueue or Cohort."""
-        cluster_queue = namespace_of(cluster_queue)
+        cluster_queue = workspace_of(cluster_queue)
         if self.workspaces is None:
             return self.queues.get(cluster_queue, cluster_queue) or SOMEBODY
         if cluster_queue in self.workspaces:

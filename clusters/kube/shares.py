@@ -2,15 +2,18 @@
 
 A process of one cluster has the operating system's limit; one that reads several clusters has this
 as well, so that one of them does not take what the others need. What a document takes is estimated
-from its bytes before it is read, rather too high, and counts until nobody has the document.
+from its bytes before it is read, rather too high, and counts until nobody has the document. Whoever
+keeps a part of it for long has that counted anew: for what it takes, and not with its whole page.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from typing import Any, Final
 
+from clusters.documents.packed import Packed
 from clusters.errors import Refusal, ServerFault
 
 MIB: Final = 1024**2
@@ -29,19 +32,45 @@ def weigh(body: bytes) -> int:
     return texts + sum(body.count(at) * cost for at, cost in _COSTS)
 
 
-class Held:
-    """A part of a share that is taken for as long as somebody has this."""
+def size_of(document: dict[str, Any]) -> int:
+    """Bytes of memory that a document takes with all that is in it; O(parts).
 
-    __slots__ = ("_share", "_weight")
+    A key that it has more than once is one text.
+    """
+    size, left, keys = _LEAST, [document], set[str]()
+    while left:
+        each = left.pop()
+        size += sys.getsizeof(each)
+        if isinstance(each, dict):
+            for key, value in dict.items(each):  # of a packed one, too, as it is
+                keys.add(key)
+                left.append(value)
+        elif isinstance(each, list):
+            left += each
+    return size + sum(map(sys.getsizeof, keys))
+
+
+class Held:
+    """A part of a share that is taken for as long as somebody has this.
+
+    Attributes:
+        weight: Bytes; the share's lock is its own.
+    """
+
+    __slots__ = ("_share", "weight")
 
     def __init__(self, share: Share, weight: int) -> None:
-        self._share, self._weight = share, weight
+        self._share, self.weight = share, weight
 
     def __deepcopy__(self, known: dict[int, Any]) -> Held:
         return self
 
     def __del__(self) -> None:
-        self._share.returned.append(self._weight)
+        self._share.returned.append(self.weight)
+
+    def part(self, weight: int) -> Held:
+        """Some of it, or a little more, that is taken as long as somebody has that."""
+        return self._share.part(self, weight)
 
 
 class Counted(dict[str, Any]):
@@ -52,6 +81,17 @@ class Counted(dict[str, Any]):
     def __init__(self, document: dict[str, Any], held: Held) -> None:
         super().__init__(document)
         self.held = held
+
+
+def recounted(document: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """What somebody keeps of a document: it counts for what it takes, whatever came with it."""
+    if not isinstance(document, Counted):
+        return kept
+    held = document.held.part(size_of(kept))
+    if not isinstance(kept, Counted | Packed):
+        return Counted(kept, held)
+    kept.held = held
+    return kept
 
 
 class Shares:
@@ -132,6 +172,16 @@ class Share:
                 raise ServerFault(Refusal(words.strip(), target=target))
             self._taken += weight
             shares.taken += weight
+        return Held(self, weight)
+
+    def part(self, held: Held, weight: int) -> Held:
+        """As :meth:`Held.part`; never refused, as what it is of was not."""
+        shares = self._shares
+        with shares.lock:
+            more = max(0, weight - held.weight)
+            held.weight -= weight - more
+            self._taken += more
+            shares.taken += more
         return Held(self, weight)
 
     def settle(self) -> None:

@@ -57,7 +57,7 @@ class ClusterFacts:
     @property
     def may_write(self) -> bool:
         """Whether quota, admission and dispatch may change objects; Leases are kept anyway."""
-        return self.writes_enabled and not self.blocked_reason
+        return is_writable(writes_enabled=self.writes_enabled, blocked_reason=self.blocked_reason)
 
     @property
     def is_portal_mode(self) -> bool:
@@ -67,6 +67,11 @@ class ClusterFacts:
     def shape(self) -> tuple[object, ...]:
         """What the body of a shift is built for: with another one it has to begin anew."""
         return self.mode, self.is_manager, self.is_single, bool(self.own_queue)
+
+
+def is_writable(*, writes_enabled: bool, blocked_reason: str) -> bool:
+    """Whether a cluster's switch is on and no decision is waited for."""
+    return writes_enabled and not blocked_reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ elsewhere all show the same UID. One that was never asked is known by its server
 from __future__ import annotations
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from clusters.errors import Forbidden, NotFound, Refusal, Terminal
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.transport import SMALL_ANSWER
 from clusters.models import Cluster, ClusterHealth
+from clusters.reconcile.context import is_writable
 
 UID_LIMIT = 64
 
@@ -95,10 +96,19 @@ def require_same(slug: str, known: str, found: str) -> None:
         raise OtherCluster(Refusal(_elsewhere(f"A cluster with UID {found}", known, slug)))
 
 
-def is_another(slug: str) -> bool:
-    """Whether the last look at a cluster said that another one answers there. One query."""
-    told = ClusterHealth.objects.filter(cluster__slug=slug, reason=OtherCluster.__name__)
-    return told.exists()
+def switches_now() -> dict[str, bool]:
+    """Whether each registered cluster may be written to. One query.
+
+    Its switch is on, no decision is waited for, and the last look did not find another cluster.
+    """
+    others = ClusterHealth.objects.filter(cluster=OuterRef("pk"), reason=OtherCluster.__name__)
+    rows = Cluster.objects.registered().annotate(is_another=Exists(others))
+    return {
+        slug: is_writable(writes_enabled=is_enabled, blocked_reason=blocked) and not is_another
+        for slug, is_enabled, blocked, is_another in rows.values_list(
+            "slug", "writes_enabled", "blocked_reason", "is_another"
+        )
+    }
 
 
 def _words(found: str, known: str, slug: str) -> str:

@@ -12,7 +12,7 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import all_at_once
 from clusters.kueue.multikueue.group import Copy, Group
-from clusters.kueue.multikueue.offers import Fit, WorkerQuota
+from clusters.kueue.multikueue.offers import Fit, WorkerQuota, as_sent
 from clusters.models import Cluster
 from clusters.reconcile.multikueue.workers import Cordoned
 from tests.acting.conftest import NAMESPACE, workload_document
@@ -39,7 +39,7 @@ def offer(kube: KubeClient):
         flavors=kube.list(r.RESOURCE_FLAVOR).items,
         local_queues=kube.list(r.LOCAL_QUEUE).items,
     )
-    return quota.offer(workload_document("train", OWNER), prices={})
+    return quota.offer(as_sent(workload_document("train", OWNER)), prices={})
 
 
 def test_a_cordoned_worker_is_held_and_freed_by_the_quota_sync(
@@ -87,7 +87,7 @@ def test_the_dispatcher_passes_a_cordoned_worker_over_and_comes_back(
     cordoned = Cordoned()
 
     def nominated():
-        cordoned._read_at = -10.0
+        cordoned._known._read_at = -10.0
         if cordoned.look():
             looked_anew.append(True)
         group = Group(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -23,6 +24,7 @@ from budgets.services.billing import approvals, closing, rates, statements
 from tests.billing.conftest import AFTER, APRIL, Books, active_card, held, meter, price, store
 from tests.budgets.test_concurrency import at_once
 from tests.builders import hours, line, second_of_finance, small_fleet
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
@@ -39,11 +41,15 @@ def books() -> Books:
     return Books(fleet, second_of_finance())
 
 
-def slowed(monkeypatch: pytest.MonkeyPatch, module, name: str) -> None:
-    """Widen the gap before a step, so that a missing lock is always seen."""
+def slowed(
+    monkeypatch: pytest.MonkeyPatch, module, name: str, *, begun: threading.Event | None = None
+) -> None:
+    """Widen the gap before a step, so that a missing lock is always seen; ``begun`` says when."""
     step = getattr(module, name)
 
     def slowly(*args, **kwargs):
+        if begun is not None:
+            begun.set()
         time.sleep(0.4)
         return step(*args, **kwargs)
 
@@ -95,21 +101,30 @@ def test_no_price_slips_into_a_month_while_it_is_closed(books: Books, monkeypatc
 
 
 def test_the_meter_waits_for_the_close_and_corrects_after_it(books: Books, monkeypatch):
-    slowed(monkeypatch, closing, "write_chain")
-    store(held("late", 600, 604, namespace="globex-search"))
-    services.record_progress(cluster="gpu-east", complete_until=AFTER)
+    is_closing = threading.Event()
+    slowed(monkeypatch, closing, "write_chain", begun=is_closing)
 
     def late_meter():
-        time.sleep(0.1)
+        # The month has been counted, and is not closed yet: only now come these hours.
+        assert is_closing.wait(timeout=PATIENCE_S)
+        store(held("late", 600, 604, namespace="globex-search"))
+        services.record_progress(cluster="gpu-east", complete_until=AFTER)
         return services.meter_usage(AFTER)
 
     closed, _ = at_once(books.close, late_meter)
-    if isinstance(closed, Rejected):
-        assert "complete" in {fault.code for fault in closed.faults}
-        assert UsageRecord.objects.filter(hour__lt=APRIL, burst__gt=0).count() == 4
-    else:
-        assert Correction.objects.exists()
+    assert isinstance(closed, BillingPeriod), closed
+    assert Correction.objects.exists()
     assert billing.verify_chain().broken is None
+
+
+def test_hours_that_were_told_before_the_close_are_metered_or_the_month_stays_open(books: Books):
+    store(held("late", 600, 604, namespace="globex-search"))
+    services.record_progress(cluster="gpu-east", complete_until=AFTER)
+    with pytest.raises(Rejected) as refused:
+        books.close()
+    assert "complete" in {fault.code for fault in refused.value.faults}
+    services.meter_usage(AFTER)
+    assert UsageRecord.objects.filter(hour__lt=APRIL, burst__gt=0).count() == 4
 
 
 @pytest.mark.parametrize("second_word", [True, False], ids=["approved twice", "taken back"])

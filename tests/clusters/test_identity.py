@@ -17,7 +17,7 @@ from clusters.devcluster.server import DevServer
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.models import Cluster
-from clusters.reconcile.identity import OtherCluster, is_another
+from clusters.reconcile.identity import OtherCluster, switches_now
 from clusters.reconcile.shift import Ending, run_shift
 from clusters.vault import seal
 from tests.builders import SmallFleet
@@ -131,15 +131,15 @@ def test_a_preflight_that_finds_another_cluster_says_so_to_everybody(
     fleet: SmallFleet, east: DevServer
 ) -> None:
     cluster = enrol(fleet, east)
-    assert not is_another("gpu-east")
+    assert switches_now() == {"gpu-east": True}
     with dev_server("gpu-west") as west:
         Cluster.objects.update(kubeconfig_sealed=seal(west.kubeconfig))
         cluster.refresh_from_db()
         services.run_preflight(fleet.admin, cluster=cluster)
-    assert is_another("gpu-east")
+    assert switches_now() == {"gpu-east": False}
     Cluster.objects.update(kubeconfig_sealed=seal(east.kubeconfig))
     assert services.check_health() == {"gpu-east": True}
-    assert not is_another("gpu-east")
+    assert switches_now() == {"gpu-east": True}
 
 
 @pytest.mark.django_db(transaction=True)

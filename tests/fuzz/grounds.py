@@ -54,6 +54,7 @@ from tests.reconcile.fleet_rows import register
 from tests.reconcile.spend_hand import SpendHand, spend_hand
 from tests.reconcile.usage_hand import UsageHand, usage_hand
 from tests.resources import resource_of
+from tests.waiting import PATIENCE_S
 
 GOOD_S = 5.0
 """Within so many seconds a sound job is admitted, whatever was written before."""
@@ -79,6 +80,9 @@ class Ground(Protocol):
 
     def turn(self) -> None:
         """Let the roles that are turned by hand work."""
+
+    def begin(self) -> None:
+        """Wait until every role works, which a first sound job shows."""
 
     def good(self, number: int) -> dict[str, float]:
         """Bring sound objects through each role; the seconds that each took."""
@@ -129,6 +133,15 @@ class _Base:
     bodies: dict[str, Controller[Any]] = field(default_factory=dict)
     by_hand: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     slowest: dict[str, float] = field(default_factory=dict)
+    patience_s: float = GOOD_S
+
+    def good(self, number: int) -> dict[str, float]:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        self.patience_s = PATIENCE_S
+        self.good(0)
+        self.patience_s = GOOD_S
 
     def body(self, name: str, kind: Callable[[ShiftContext], Any]) -> Callable[..., Any]:
         """Makes a shift's body and keeps it under a name."""
@@ -185,8 +198,8 @@ class _Base:
                     return time.monotonic() - begun
             except NotFound:
                 pass
-            if time.monotonic() - begun > GOOD_S:
-                raise Stuck(f"{what} not within {GOOD_S:g} s; {self._shown()}")
+            if time.monotonic() - begun > self.patience_s:
+                raise Stuck(f"{what} not within {self.patience_s:g} s; {self._shown()}")
             time.sleep(_PAUSE_S)
 
 

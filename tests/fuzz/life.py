@@ -71,6 +71,7 @@ class Life:
 
     def live(self, count: int, *, first: int = 0) -> None:
         """So many deeds of the seed, from one on; raises what breaks a rule, with the deeds."""
+        self.ground.begin()
         self.look()
         gc.collect()
         self._begun = memory()

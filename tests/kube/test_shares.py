@@ -6,19 +6,25 @@ import copy
 import gc
 import json
 import socket
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from budgets.texts import read_json
+from clusters.documents.keys import without_writers
+from clusters.documents.packed import Packed, packed
 from clusters.errors import AnswerTooLarge, ServerFault
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.kubeconfig import Connection
-from clusters.kube.shares import MIB, Counted, Shares, weigh
+from clusters.kube.shares import MIB, Counted, Shares, recounted, size_of, weigh
+from clusters.reconcile.runtime.watches import Seen, Watches
 from tests.kube.test_hostile_server import chunks, server, whole
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def limited(client: KubeClient, shares: Shares) -> KubeClient:
     )
 
 
-def page(number: int, items: list[object]) -> bytes:
+def page(number: int | str, items: list[object]) -> bytes:
     metadata = {"resourceVersion": "1", "continue": str(number)}
     return whole(json.dumps({"metadata": metadata, "items": items}).encode())
 
@@ -165,3 +171,82 @@ def test_events_count_as_long_as_somebody_keeps_them(shares: Shares):
         pytest.raises(ServerFault, match="an event takes"),
     ):
         list(client.watch(r.JOB))
+
+
+def read_in(shares: Shares, text: str) -> Counted:
+    return Counted(read_json(text), shares.of("greedy").hold(weigh(text.encode()), target=""))
+
+
+def written_by_many(name: str) -> dict[str, Any]:
+    writer = {"manager": "kueue", "fieldsV1": {f"f:{n}": {"f:x": {}} for n in range(100)}}
+    spec = {"podSets": [{"name": f"p{n}", "count": n} for n in range(5)]}
+    return {"metadata": {"name": name, "managedFields": [writer]}, "spec": spec}
+
+
+def test_what_is_kept_counts_for_what_it_takes_and_for_no_page(shares: Shares):
+    share = shares.of("greedy")
+    page = read_in(shares, json.dumps({"items": [written_by_many(f"j{n}") for n in range(100)]}))
+    items = [Counted(item, page.held) for item in page["items"]]
+    whole_page = share.taken
+    del page
+    kept = [recounted(item, without_writers(item)) for item in items]
+    del items
+    assert 0 < share.taken == sum(size_of(each) for each in kept) < whole_page / 10
+    del kept[1:]
+    assert share.taken == size_of(kept[0])
+    del kept
+    assert share.taken == 0
+
+
+def test_what_watches_have_listed_counts_for_what_it_takes(shares: Shares):
+    items = [written_by_many(f"j{n}") for n in range(20)]
+    stop, seen = threading.Event(), list[object]()
+
+    def talk(peer: socket.socket, request: bytes) -> None:
+        if b"watch=" in request:
+            stop.wait(PATIENCE_S)
+        peer.sendall(page("", items))
+
+    with server(talk) as known, limited(known, shares) as client:
+        watches = Watches(client, cluster="greedy", pulse=None, sink=seen.append)
+        watches.add(r.JOB)
+        try:
+            eventually(lambda: watches.is_synced)
+            kept = [each.document for each in seen if isinstance(each, Seen) and each.document]
+            assert len(kept) == 20
+            eventually(lambda: shares.of("greedy").taken == sum(map(size_of, kept)))
+        finally:
+            stop.set()
+            watches.close()
+
+
+def test_what_is_kept_may_take_more_than_its_text_weighed(shares: Shares):
+    read = read_in(shares, "{}")
+    kept = recounted(read, {"x": "y" * 10_000})
+    del read
+    assert shares.of("greedy").taken > 10_000
+    del kept
+    assert shares.of("greedy").taken == 0
+
+
+def test_a_packed_document_counts_with_its_parts(shares: Shares):
+    heavy = {"metadata": {"name": "a"}, "spec": {"x": [str(hash(str(n))) for n in range(10_000)]}}
+    read = read_in(shares, json.dumps(heavy))
+    kept = recounted(read, packed(read))
+    assert type(kept) is Packed
+    del read
+    assert 50_000 < shares.of("greedy").taken == size_of(kept) < 200_000
+    del kept
+    assert shares.of("greedy").taken == 0
+
+
+def test_a_document_takes_no_more_than_its_size():
+    texts = [json.dumps(written_by_many(f"j{n}")) for n in range(1_000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = [read_json(text) for text in texts]
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken <= sum(map(size_of, kept)) < 1.5 * taken

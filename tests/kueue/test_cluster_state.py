@@ -188,7 +188,9 @@ TREE, ALL = ["a", "b", "c"], ["a", "b", "c", "far"]
         pytest.param(
             feeding(waiting(annotations={labels.GATED_BY: "x.io/y"})), [], id="one that is gated"
         ),
-        pytest.param(feeding(waiting(spec={"active": False})), [], id="one that is switched off"),
+        pytest.param(
+            feeding(waiting(spec={"active": False})), ["b", "c"], id="one that is switched off"
+        ),
         pytest.param(feeding(local_queue("a", "a", stopPolicy="Hold")), [], id="a stopped queue"),
     ],
 )

@@ -26,7 +26,7 @@ from clusters.kueue.multikueue.dispatchers import (
     not_yet,
 )
 from clusters.kueue.multikueue.group import Copy, GroupView, Round, Siblings, since
-from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
+from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota, as_sent
 from clusters.kueue.multikueue.settings import DispatchSettings, origin_of
 from clusters.kueue.multikueue.steps import (
     Choose,
@@ -847,16 +847,16 @@ def test_offer_of_several_flavors_is_told_whole():
             FlavorResource("h", "cpu"): 1000,
         },
     )
-    assert found.offer(asked, prices=PRICES) == want
-    some = found.offer(asked, prices={"f": Decimal(1)})
+    assert found.offer(as_sent(asked), prices=PRICES) == want
+    some = found.offer(as_sent(asked), prices={"f": Decimal(1)})
     assert (some.hourly_price, some.times) == (None, 2)
-    only = found.offer(asking(cpu="1"), prices=PRICES)
+    only = found.offer(as_sent(asking(cpu="1")), prices=PRICES)
     assert only == Offer(Fit.FLOOR, usage={FlavorResource("h", "cpu"): 1000})
     found.book("cq", {FlavorResource("f", GPU): 3})
     found.book("unknown", {FlavorResource("f", GPU): 3})
-    assert found.offer(asked, prices=PRICES).times == 1
+    assert found.offer(as_sent(asked), prices=PRICES).times == 1
     found.book("cq", {FlavorResource("f", GPU): 2})
-    full = found.offer(asked, prices=PRICES)
+    full = found.offer(as_sent(asked), prices=PRICES)
     assert (full.fit, full.times, full.hourly_price) == (Fit.FULL, 0, Decimal(11))
 
 
@@ -874,14 +874,14 @@ def test_offer_reads_cohorts_and_done_pods_and_no_holdings():
     }
     found = worker(flavored("cq", ("f", GPU, 2), cohortName="all"), cohorts=[cohort])
     document = asking(pods=4, gpu="2")
-    offer = found.offer(document, prices=PRICES)
+    offer = found.offer(as_sent(document), prices=PRICES)
     assert (offer.fit, offer.times, offer.hourly_price) == (Fit.BURST, 1, Decimal(20))
     document["status"] = {
         "reclaimablePods": [{"name": "main", "count": 3}],
         "conditions": [true("QuotaReserved"), true("Admitted")],
         "admission": {"clusterQueue": "elsewhere", "podSetAssignments": []},
     }
-    rest = found.offer(document, prices=PRICES)
+    rest = found.offer(as_sent(document), prices=PRICES)
     assert rest == Offer(
         Fit.FLOOR,
         flavors=("f",),
@@ -918,7 +918,7 @@ def test_queue_of_a_workload_is_that_of_its_local_queue():
     del nowhere["metadata"]["namespace"]
     assert found.queue_of(nowhere) == "three"
     want = Offer(Fit.NEVER, why_not="it has no LocalQueue  with a ClusterQueue")
-    assert found.offer(asking(None), prices={}) == want
+    assert found.offer(as_sent(asking(None)), prices={}) == want
 
 
 def test_what_queues_reserve_is_counted_as_if_all_were_read_anew():
@@ -944,7 +944,9 @@ def test_what_queues_reserve_is_counted_as_if_all_were_read_anew():
         fresh = worker(*told)
         if is_booked:
             fresh.book("cq", booked)
-        assert found.offer(asked, prices=PRICES) == fresh.offer(asked, prices=PRICES)
+        assert found.offer(as_sent(asked), prices=PRICES) == fresh.offer(
+            as_sent(asked), prices=PRICES
+        )
         if is_booked:
             found.unbook("cq", booked)
             found.unbook("gone", booked)

@@ -535,6 +535,20 @@ def test_what_is_deactivated_waits_nowhere():
     assert found == Explanation("Deactivated", "The workload is deactivated")
 
 
+def test_what_is_deactivated_lets_equal_work_be_looked_at_again():
+    world = one_queue().feed(large := workload("large", "q", gpus=99))
+    assert len(world.cycle().pending) == 1
+    world.feed(workload("equal", "q", gpus=99))
+    assert world.cycle().pending == ()  # an equal one has just failed
+    large["spec"]["active"] = False
+    assert [each.key for each in world.feed(large).cycle().pending] == ["ns/equal"]
+    world.engine.delete("Workload", key="ns/equal", now=world.now)
+    world.feed(workload("next", "q", gpus=99))
+    assert [each.key for each in world.cycle().pending] == ["ns/next"]
+    world.engine.delete("Workload", key="ns/large", now=world.now)
+    assert [each.key for each in world.cycle().pending] == ["ns/next"]
+
+
 def test_long_messages_are_cut_for_the_api():
     world = one_queue().feed(workload("w", "q", pod_set({GPU: 99}, name="y" * 40_000)))
     (pending,) = world.cycle().pending

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.documents.resources import Resource
+from clusters.documents.times import stamp
 from clusters.kueue.amounts import FlavorResource
 from clusters.kueue.multikueue.decide import Copy, Group, decide
 from clusters.kueue.multikueue.dispatchers import (
@@ -31,7 +32,7 @@ from clusters.kueue.multikueue.dispatchers import (
     not_yet,
 )
 from clusters.kueue.multikueue.group import Round
-from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota
+from clusters.kueue.multikueue.offers import Fit, Offer, WorkerQuota, as_sent
 from clusters.kueue.multikueue.settings import DispatchSettings
 from clusters.kueue.multikueue.steps import CreateCopy, Nominate
 from clusters.reconcile.external.ways import WayFacts, choose
@@ -64,8 +65,12 @@ def waiting(*workers: str, **changes: Any) -> Group:
     return Group(**{**values, **changes})
 
 
+def sent_at(moment: datetime) -> Copy:
+    return Copy(workload={"metadata": {"name": "w", "creationTimestamp": stamp(moment)}})
+
+
 def play(group: Group, chosen: DispatchSettings, rounds: int) -> list[tuple[str, ...]]:
-    """What each round adds when each waits its whole length."""
+    """What each round adds when each waits its whole length, and copies are made at once."""
     nominate = chosen.nominate
     added = []
     for _ in range(rounds):
@@ -73,6 +78,8 @@ def play(group: Group, chosen: DispatchSettings, rounds: int) -> list[tuple[str,
         if found.opened is not None:
             added.append(found.opened.nominated)
             group = replace(group, rounds=(*group.rounds, found.opened))
+            sent = dict.fromkeys(found.opened.nominated, sent_at(group.now))
+            group = replace(group, copies={**group.copies, **sent})
         group = replace(group, now=group.now + chosen.round_length)
     return added
 
@@ -289,6 +296,59 @@ def test_cheapest_fit_orders_equals_by(first, second):
     assert play(group, settings(CHEAPEST_FIT), rounds=1) == [("z",)]
 
 
+@pytest.mark.parametrize(
+    ("sent_after_s", "ends_after_s"),
+    [
+        pytest.param(0, 30, id="a copy that was made at once"),
+        pytest.param(200, 230, id="one that was made late"),
+        pytest.param(None, 300, id="one that could not be made yet"),
+        pytest.param(290, 300, id="one that was made in the end"),
+        pytest.param(-100, 30, id="a worker whose clock is late"),
+        pytest.param(9_999, 300, id="a worker whose clock is early"),
+    ],
+)
+def test_cheapest_fit_gives_a_worker_its_time_from_when_it_has_the_copy(sent_after_s, ends_after_s):
+    """In a rush, jobs that nobody was asked about yet were offered to one worker after another."""
+    chosen, began = settings(CHEAPEST_FIT), NOW - timedelta(seconds=299)
+    copy = Copy() if sent_after_s is None else sent_at(began + timedelta(seconds=sent_after_s))
+    group = waiting(
+        "a",
+        "b",
+        nominated=("a",),
+        rounds=(Round(1, began, ("a",)),),
+        copies={"a": copy, "b": Copy()},
+    )
+    ends = began + timedelta(seconds=ends_after_s)
+    before = chosen.nominate(replace(group, now=ends - timedelta(seconds=1)))
+    assert before == Nomination(("a",), look_again=ends)
+    after = chosen.nominate(replace(group, now=ends))
+    assert after.opened is not None
+    assert after.opened.nominated == ("b",)
+
+
+@pytest.mark.parametrize("told", ["9" * 40, "yesterday", 7, {}])
+def test_a_worker_that_tells_no_time_keeps_the_job_from_no_other(told):
+    copy = Copy(workload={"metadata": {"name": "w", "creationTimestamp": told}})
+    group = waiting(
+        "a",
+        "b",
+        nominated=("a",),
+        rounds=(Round(1, NOW - timedelta(seconds=30), ("a",)),),
+        copies={"a": copy, "b": Copy()},
+    )
+    found = settings(CHEAPEST_FIT).nominate(group)
+    assert found.opened is not None
+    assert found.opened.nominated == ("b",)
+
+
+def test_a_round_does_not_wait_for_a_worker_that_takes_nothing():
+    first = Round(1, NOW, ("a",))
+    group = waiting("a", "b", nominated=("a",), rounds=(first,), blocked={"a": "no"})
+    found = settings(CHEAPEST_FIT).nominate(group)
+    assert found.opened is not None
+    assert found.opened.nominated == ("b",)
+
+
 def test_cheapest_fit_says_why():
     found = settings(CHEAPEST_FIT).nominate(waiting(*sorted(OFFERS), offers=OFFERS))
     assert found.opened is not None
@@ -381,7 +441,7 @@ def quota(*queues: dict[str, Any]) -> WorkerQuota:
     ],
 )  # fmt: skip
 def test_offer_reads_the_workers_quota(queues, want_fit, want_times):
-    offer = quota(*queues).offer(workload(2, pods=2), prices={"h100": Decimal("2.5")})
+    offer = quota(*queues).offer(as_sent(workload(2, pods=2)), prices={"h100": Decimal("2.5")})
     assert (offer.fit, offer.times) == (want_fit, want_times)
     if want_fit is not Fit.NEVER:
         assert (offer.flavors, offer.hourly_price) == (("h100",), Decimal(10))
@@ -389,7 +449,7 @@ def test_offer_reads_the_workers_quota(queues, want_fit, want_times):
 
 def test_offer_is_told_whole():
     labelled = quota(queue("team", 16, used=1))
-    found = labelled.offer(workload(2, pods=2), prices={"h100": Decimal("2.5")})
+    found = labelled.offer(as_sent(workload(2, pods=2)), prices={"h100": Decimal("2.5")})
     assert found == Offer(
         Fit.FLOOR,
         flavors=("h100",),
@@ -402,14 +462,14 @@ def test_offer_is_told_whole():
 
 def test_offer_that_can_never_be_says_why():
     no_flavor = WorkerQuota(queues=[queue("team", 8)], local_queues=[LOCAL])
-    assert no_flavor.offer(workload(1), prices={}) == Offer(
+    assert no_flavor.offer(as_sent(workload(1)), prices={}) == Offer(
         Fit.NEVER,
         why_not="couldn't assign flavors to pod set main: flavor h100 not found",
     )
-    assert quota(queue("other", 8)).offer(workload(1), prices={}) == Offer(
+    assert quota(queue("other", 8)).offer(as_sent(workload(1)), prices={}) == Offer(
         Fit.NEVER, why_not="it has no LocalQueue default with a ClusterQueue"
     )
-    assert quota(queue("team", 2)).offer(workload(4), prices={}) == Offer(
+    assert quota(queue("team", 2)).offer(as_sent(workload(4)), prices={}) == Offer(
         Fit.NEVER,
         why_not=(
             "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
@@ -432,32 +492,34 @@ def test_offer_counts_what_the_worker_reports_of_every_resource(asked, want_fit)
     asking = workload(0)
     container = asking["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
     container["resources"] = {"requests": {"cpu": asked}}
-    assert quota(document).offer(asking, prices={}) == Offer(
+    assert quota(document).offer(as_sent(asking), prices={}) == Offer(
         want_fit, usage={FlavorResource("h100", "cpu"): int(asked[:-1])}
     )
 
 
 def test_offer_without_a_price_says_so():
-    offer = quota(queue("team", 8)).offer(workload(1), prices={"a100": Decimal(1)})
+    offer = quota(queue("team", 8)).offer(as_sent(workload(1)), prices={"a100": Decimal(1)})
     assert offer.hourly_price is None
     assert "no price" in offer.words()
 
 
 def test_offer_counts_what_was_booked():
     found = quota(queue("team", 8))
-    first = found.offer(workload(8), prices={})
+    first = found.offer(as_sent(workload(8)), prices={})
     assert first.fit is Fit.FLOOR
     assert first.usage
     found.book(found.queue_of(workload(8)), first.usage)
-    assert found.offer(workload(8), prices={}).fit is Fit.FULL
+    assert found.offer(as_sent(workload(8)), prices={}).fit is Fit.FULL
 
 
 def test_offer_needs_a_queue_and_a_matching_flavor():
     other = workload(1)
     other["metadata"]["namespace"] = "elsewhere"
-    assert "no LocalQueue default" in quota(queue("team", 8)).offer(other, prices={}).why_not
+    assert (
+        "no LocalQueue default" in quota(queue("team", 8)).offer(as_sent(other), prices={}).why_not
+    )
     picky = workload(1, nodeSelector={"zone": "us-1"})
-    assert quota(queue("team", 8)).offer(picky, prices={}).fit is Fit.NEVER
+    assert quota(queue("team", 8)).offer(as_sent(picky), prices={}).fit is Fit.NEVER
 
 
 # Settings

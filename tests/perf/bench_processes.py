@@ -124,11 +124,12 @@ class Worker:
 
     Args:
         shard: Slugs of the clusters that it works; None for all.
+        memory: Bytes that each process may take.
     """
 
-    def __init__(self, shard: Collection[str] | None = None) -> None:
+    def __init__(self, shard: Collection[str] | None = None, *, memory: int = MEMORY) -> None:
         self._shard = shard
-        self.processes = Processes(memory=MEMORY)
+        self.processes = Processes(memory=memory)
         self._slots = ThreadPoolExecutor(400)
         self._busy: set[tuple[int, str]] = set()
         self._over = threading.Event()

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
@@ -44,7 +45,7 @@ from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.kwok_nodes import NodeShape
 from tests.perf import fleet_rows
 from tests.perf.bench import Figure, load_as_web, percentile
-from tests.perf.bench_processes import Worker, served_in
+from tests.perf.bench_processes import MIB, Worker, served_in
 from tests.perf.bench_sync import wait
 from tests.perf.served import ROOMY
 from tests.reconcile.admission_harness import job, limited
@@ -62,8 +63,6 @@ TOGETHER: Final = 4
 SHARD: Final = 10
 """So many singles are worked at once."""
 PAGE_LIMIT_MS: Final = 100
-POLITE: Final = 5
-"""The portal's niceness: API servers have machines of their own, so here they go before it."""
 CONFIGURATION: Final = {"multiKueue": {"dispatcherName": CHEAPEST_FIT}}
 """Of the manager: all at once would copy each waiting job to all 20 workers."""
 Metered = Mapping[str, float]
@@ -110,11 +109,10 @@ def measure(*, scale: float = 1.0) -> list[Figure]:
     stands = dict.fromkeys(workers, "h100") | {name: f"h100-{name}" for name in singles}
     shares = _shares(round(WORKSPACES * scale), list(stands))
     shards = [singles[nth : nth + SHARD] for nth in range(0, len(singles), SHARD)]
-    os.nice(POLITE)
     found = []
     for names in (*shards, ["manager", *workers]):
         homes = {name: (flavor, shares[name]) for name, flavor in stands.items() if name in names}
-        found.append(_of_shard(names, homes, users))
+        found.append(_of_shard(names, homes, users, are_real=singles[:REAL]))
         print(found[-1].told, flush=True)
     return _figures(found)
 
@@ -124,7 +122,7 @@ def _figures(shards: Sequence[Shard]) -> list[Figure]:
     cpu = [value for shard in shards for value in shard.cpu.values()]
     requests = [value for shard in shards for value in shard.requests.values()]
     notes: dict[str, Any] = {
-        "clusters": len(cpu),
+        "clusters": sum(shard.told["clusters"] for shard in shards),
         "workspaces": Workspace.objects.count(),
         "jobs": WorkloadState.objects.filter(is_remote_copy=False).count(),
         "shards": [dict(shard.told) for shard in shards],
@@ -143,14 +141,19 @@ def _figures(shards: Sequence[Shard]) -> list[Figure]:
 
 
 def _of_shard(
-    names: Sequence[str], homes: Mapping[str, tuple[str, int]], users: Mapping[str, User]
+    names: Sequence[str],
+    homes: Mapping[str, tuple[str, int]],
+    users: Mapping[str, User],
+    *,
+    are_real: Sequence[str],
 ) -> Shard:
     """Register some clusters, have them carry budgets and jobs, and see what they take at rest.
 
     Args:
-        names: Of its clusters; the first three singles of all are real.
+        names: Of its clusters.
         homes: Cluster → the flavor that stands there, and how many workspaces have theirs there.
         users: For pages.
+        are_real: Of all clusters, those that are real control planes.
     """
     times: dict[str, float] = {}
 
@@ -161,12 +164,11 @@ def _of_shard(
         times[what] = round(time.monotonic() - begun)
 
     with ExitStack() as stack:
-        are_real = [name for name in names if name in {f"single-{n:02}" for n in range(REAL)}]
         embedded = [name for name in names if name not in are_real]
         folders, kubeconfigs = stack.enter_context(_embedded(embedded))
-        real = stack.enter_context(_real(are_real))
+        real = stack.enter_context(_real([name for name in names if name in are_real]))
         kubeconfigs |= {name: plane.admin_kubeconfig.read_text() for name, plane in real.items()}
-        worker = stack.enter_context(Worker(names))
+        worker = stack.enter_context(Worker(names, memory=settings.SHIFT_MEMORY_MB * MIB))
         with timed("registered_in_s"):
             for name in names:
                 _register(name, kubeconfigs[name])
@@ -227,13 +229,10 @@ def _is_carried(names: Sequence[str], homes: Mapping[str, Sequence[Workspace]]) 
 
 def _places(clients: Mapping[str, KubeClient], homes: Mapping[str, list[Workspace]]) -> list[Place]:
     """Where jobs are submitted: those of workers on their manager."""
-    sent = [space for name, spaces in homes.items() if "worker" in name for space in spaces]
-    singles = [
-        Place(name, clients[name], spaces, is_manager=False)
-        for name, spaces in homes.items()
-        if name.startswith("single")
-    ]
-    return [Place("manager", clients["manager"], sent, is_manager=True)] if sent else singles
+    if "manager" in clients:
+        sent = [space for spaces in homes.values() for space in spaces]
+        return [Place("manager", clients["manager"], sent, is_manager=True)]
+    return [Place(name, clients[name], made, is_manager=False) for name, made in homes.items()]
 
 
 def _submit(places: Sequence[Place]) -> None:

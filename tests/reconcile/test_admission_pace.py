@@ -19,6 +19,7 @@ from clusters.reconcile.admission.pace import (
     CYCLE_REST,
     LONGEST_REST_S,
     PASS_EVERY_S,
+    PASS_REST,
     QUEUE_EVERY_S,
     QUIET_AFTER_S,
     SWEEP_EVERY_S,
@@ -153,6 +154,30 @@ def test_pass_over_the_queues_begins_when_the_last_is_over_and_a_while_ago():
     assert low.next(0.0) == "ClusterQueue:x"
     assert not low.is_pass_due(PASS_EVERY_S / 2)
     assert low.is_pass_due(PASS_EVERY_S)
+
+
+@pytest.mark.parametrize(
+    ("is_changed", "is_news", "want"),
+    [
+        pytest.param(False, False, False, id="as long as it took, times a hundred"),
+        pytest.param(False, True, True, id="no longer where a flavor changed"),
+        pytest.param(True, False, True, id="what was told of its own accord is none of it"),
+    ],
+)
+def test_pass_over_many_queues_takes_a_hundredth_of_the_time(is_changed, is_news, want):
+    low, key = LowPriority(), "ClusterQueue:x"
+    low.begin_pass([key], now=0.0)
+    if is_changed:
+        low.change([key])
+    assert low.next(0.0) == key
+    low.looked(2 * PASS_EVERY_S / PASS_REST)
+    low.add(["ns/w"])
+    assert low.next(0.0) == "ns/w"
+    low.looked(60.0)
+    if is_news:
+        low.hurry()
+    assert low.is_pass_due(PASS_EVERY_S) is want
+    assert low.is_pass_due(2 * PASS_EVERY_S)
 
 
 def settled_pace(took_s: float) -> CyclePace:

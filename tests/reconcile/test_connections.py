@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from django.db import DatabaseError
 from django.utils import timezone
 
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
@@ -19,6 +20,7 @@ from clusters.reconcile.configured import settings_of
 from clusters.reconcile.health import Contact, record_contact
 from clusters.reconcile.identity import OtherCluster
 from clusters.reconcile.multikueue import links
+from clusters.reconcile.multikueue import workers as workers_module
 from clusters.reconcile.multikueue.links import Link
 from clusters.reconcile.multikueue.workers import LinkedWorkers
 from clusters.reconcile.runtime.job_cache import JobCache
@@ -46,13 +48,43 @@ def test_dispatch_writes_to_no_worker_that_is_stopped_or_waits(changes, want):
 
 
 @pytest.mark.django_db
-def test_dispatch_writes_to_no_worker_at_whose_address_another_cluster_answers():
+def test_dispatch_writes_to_no_worker_at_whose_address_another_cluster_answers(monkeypatch):
     row, now = register("gpu-east", "{}"), timezone.now()
+    monkeypatch.setattr(workers_module, "KNOWN_FOR_S", 0)
     workers = linked_workers()
     record_contact(row.pk, Contact(now, OtherCluster("another cluster answers")))
     assert workers._may_write_on("gpu-east") is False
     record_contact(row.pk, Contact(now))
     assert workers._may_write_on("gpu-east") is True
+
+
+@pytest.mark.django_db
+def test_switches_of_all_workers_are_read_together_and_kept_while_the_database_fails(
+    monkeypatch, django_assert_num_queries
+):
+    for name, is_on in (("gpu-east", True), ("gpu-west", False)):
+        Cluster.objects.filter(pk=register(name, "{}").pk).update(writes_enabled=is_on)
+    workers, names = linked_workers(), ("gpu-east", "gpu-west", "unknown")
+    with django_assert_num_queries(1):
+        assert [workers._may_write_on(name) for name in names] == [True, False, False]
+
+    def fails() -> dict[str, bool]:
+        raise DatabaseError("gone away")
+
+    monkeypatch.setattr(workers_module, "KNOWN_FOR_S", 0)
+    monkeypatch.setattr(workers._switches, "_read", fails)
+    assert [workers._may_write_on(name) for name in names] == [True, False, False]
+
+
+@pytest.mark.django_db
+def test_nothing_is_written_on_a_worker_before_the_database_has_answered(monkeypatch):
+    def fails() -> dict[str, bool]:
+        raise DatabaseError("gone away")
+
+    monkeypatch.setattr(workers_module, "switches_now", fails)
+    workers = linked_workers()
+    monkeypatch.setattr(workers, "_has_no_switch", lambda worker: True)
+    assert [workers._may_write_on(name) for name in ("gpu-east", "gpu-west")] == [False, False]
 
 
 def linked_workers() -> LinkedWorkers:

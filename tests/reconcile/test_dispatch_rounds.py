@@ -9,17 +9,23 @@ from decimal import Decimal
 
 import pytest
 
+from clusters.jobs.remote import CopyMarks
 from clusters.kube import resources as r
+from clusters.kube.client import KubeClient
 from clusters.kueue.multikueue.dispatchers import CHEAPEST_FIT, INCREMENTAL
 from clusters.kueue.multikueue.group import Round
+from clusters.kueue.multikueue.offers import UNKNOWN_OFFER
 from clusters.models import Cluster, DispatchRound
 from clusters.reconcile.dispatch import DispatchBody
 from clusters.reconcile.multikueue import links as links_module
 from clusters.reconcile.multikueue import nominating as trail_module
 from clusters.reconcile.multikueue import offers as offers_module
-from clusters.reconcile.multikueue.local import attempt_of
+from clusters.reconcile.multikueue.local import Local, attempt_of
 from clusters.reconcile.multikueue.nominating import Trail, prune
-from clusters.reconcile.multikueue.offers import current_prices
+from clusters.reconcile.multikueue.offers import Bidding, current_prices, no_prices
+from clusters.reconcile.multikueue.workers import DispatchFleet
+from clusters.reconcile.runtime.cache import Cache
+from clusters.reconcile.runtime.job_cache import JobCache
 from tests.billing.conftest import AFTER, active_card, price
 from tests.builders import SmallFleet, small_fleet
 from tests.reconcile.admission_harness import (
@@ -343,3 +349,13 @@ def test_attempt_names_one_reservation_until_the_next_one():
     # Evicted and reserved again within the same second.
     assert attempt_of(reserved_at(1, evictions=1)) != first
     assert attempt_of(reserved_at(2)) != first
+
+
+def test_a_workload_that_nobody_can_read_has_an_unknown_offer_of_every_worker():
+    unread = {"metadata": {"namespace": NS, "name": "w"}, "spec": {"podSets": [{"count": "many"}]}}
+    asked = Local(f"{NS}/w", unread, None, None, check="", marks=CopyMarks("o", "u@1"))
+    caches = dict.fromkeys(WORKERS, JobCache())
+    fleet = DispatchFleet(caches, lost={}, closed={}, worker_lost_timeout=timedelta(0))
+    bidding = Bidding(lambda _: KubeClient.from_kubeconfig(""), prices=no_prices)
+    found = bidding.offers(asked, fleet, Cache(), NOW)
+    assert dict(found) == dict.fromkeys(WORKERS, UNKNOWN_OFFER)

@@ -38,6 +38,12 @@ class Hall:
         self.world.feed(*documents)
         self.world.run()
 
+    def work(self) -> None:
+        self.reporter._due_at = 0.0
+        eventually(lambda: self.reporter.is_due)
+        self.reporter.work(self.world.engine, self.documents, now=self.world.now)
+        eventually(lambda: self.store.is_free)
+
     def tell(self) -> None:
         self.reporter._due_at = 0.0
         eventually(lambda: self.reporter.is_due)
@@ -77,10 +83,7 @@ def test_what_was_told_rests_until_something_changes(hall: Hall, monkeypatch):
 
     def work() -> list[str]:
         looked_at.clear()
-        hall.reporter._due_at = 0.0
-        eventually(lambda: hall.reporter.is_due)
-        hall.reporter.work(hall.world.engine, hall.documents, now=hall.world.now)
-        eventually(lambda: hall.store.is_free)
+        hall.work()
         return list(looked_at)
 
     told = Explainer.explain
@@ -99,6 +102,17 @@ def test_what_was_told_rests_until_something_changes(hall: Hall, monkeypatch):
     assert work() == ["ns/second"], "and so does who sets aside"
     hall.reporter._still_until = 0.0
     assert work() == ["ns/second"], "time passes, too"
+
+
+def test_first_to_wait_is_told_of_at_once(hall: Hall):
+    """While nobody waits everybody was told, which is no reason to rest when somebody comes."""
+
+    hall.feed(reserved(workload("first", "q", gpus=8), "q"))
+    hall.work()
+    hall.work()
+    hall.feed(workload("second", "q", gpus=4))
+    hall.work()
+    assert row("second").evidence["reason"] == "WaitingForQuota"
 
 
 def test_row_follows_what_waits(hall: Hall):

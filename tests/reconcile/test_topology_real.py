@@ -186,9 +186,13 @@ def test_the_portal_places_as_kueue_does_and_replaces_a_node(sides: list[Side]) 
         for side in sides
     ]
     assert moved[0] == moved[1]
-    assert portal.running("some", 3) == kueue.running("some", 3)
+    running = [side.running("some", 3) for side in sides]
     for side in sides:
-        assert not side.workload("some")["status"].get("unhealthyNodes")
+        workload = side.workload("some")
+        assert not workload["status"].get("unhealthyNodes")
+        assert not condition(workload, "Evicted"), f"{side.name}: {workload}"
+    assert running[0] == running[1]
+    for side in sides:
         assert is_true(side.workload("rack"), "Admitted")
 
 

@@ -58,6 +58,7 @@ class Player:
     records: bool = False
     recorded: dict[str, Any] = field(default_factory=dict)
     _met: list[Deviation] = field(default_factory=list)
+    _looked_at: str = ""
 
     def play(self) -> None:
         """Play it to its end.
@@ -85,6 +86,7 @@ class Player:
         client, given = self._client(step.on), step.given
         match step.action:
             case "create":
+                self._until_after_the_look()
                 for entry in given if isinstance(given, list) else [given]:
                     self._create(client, entry)
             case "patch":
@@ -100,9 +102,15 @@ class Player:
                 time.sleep(float(given))
             case "look":
                 self._look(step)
+                self._looked_at = _second()
 
     def _client(self, name: str) -> KubeClient:
         return self.stage.clients[name]
+
+    def _until_after_the_look(self) -> None:
+        """What was looked at is older by a second: those of one second go by their uids."""
+        while _second() == self._looked_at:
+            time.sleep(_POLL_S)
 
     def _create(self, client: KubeClient, entry: Mapping[str, Any]) -> None:
         for document in documents_of(entry):
@@ -160,7 +168,7 @@ class Player:
             entry = next((each for each in checks if each["name"] == given["check"]), None)
             if entry is not None:
                 entry |= {"state": given["state"], "message": given.get("message", "")}
-                entry["lastTransitionTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                entry["lastTransitionTime"] = _second()
                 for key in ("requeueAfterSeconds", "podSetUpdates"):
                     if key in given:
                         entry[key] = given[key]
@@ -237,6 +245,11 @@ class Player:
         self.story.recording.parent.mkdir(exist_ok=True)
         text = yaml.safe_dump(self.recorded, sort_keys=True, width=100)
         self.story.recording.write_text(text)
+
+
+def _second() -> str:
+    """Now, as the API server writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _wrong_states(step: Step, seen: Mapping[str, Snapshot]) -> dict[str, str]:

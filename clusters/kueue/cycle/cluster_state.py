@@ -305,6 +305,8 @@ class ClusterState:
     def delete_workload(self, key: str) -> None:
         """Forget a workload; its tree is woken, also where it held nothing, as Kueue does."""
         workload, queue = self.workloads.pop(key, None), self.queues.queue_of(key)
+        if workload is not None and not workload.is_active:
+            queue = self.queues.leads_to(workload.local_queue)
         self.assumed.discard(key)
         self.assumed_evicted.discard(key)
         self.replaced_placements.pop(key, None)
@@ -333,6 +335,8 @@ class ClusterState:
             return
         self.revision += 1
         if before is not None:
+            if before.is_active and not workload.is_active:
+                self.wake(self.queues.leads_to(before.local_queue))
             self._lift(before)
         self.workloads[workload.key] = workload
         if holds:

@@ -175,15 +175,14 @@ def _touched(state: ClusterState, change: ObjectChange | Raise) -> Iterable[tupl
         return [("Cohort", name), ("Cohort", str(spec.get("parentName") or ""))]
     key = f"{metadata.get('namespace', '')}/{name}" if change.document else change.key
     if change.kind == "LocalQueue":
-        known = state.queues.local_queues.get(key)
-        before = known.cluster_queue if known is not None else ""
+        before = state.queues.leads_to(key)
         return [("ClusterQueue", before), ("ClusterQueue", str(spec.get("clusterQueue") or ""))]
     namespace = key.partition("/")[0]
     if change.kind == "ResourceClaimTemplate":
         return [("ClusterQueue", queue) for queue in _claiming(state, key)]
-    asked = state.queues.local_queues.get(f"{namespace}/{spec.get('queueName') or ''}")
+    asked = state.queues.leads_to(f"{namespace}/{spec.get('queueName') or ''}")
     holding = state.snapshot.holding(key)
-    places = [state.queues.queue_of(key), asked.cluster_queue if asked is not None else ""]
+    places = [state.queues.queue_of(key), asked]
     admission = (document.get("status") or {}).get("admission") or {}
     places.append(holding.cluster_queue if holding is not None else "")
     places.append(str(admission.get("clusterQueue") or ""))
@@ -198,8 +197,8 @@ def _claiming(state: ClusterState, template: str) -> Iterator[str]:
             continue
         if workload.reservation is not None:
             yield workload.reservation.cluster_queue
-        elif (queue := state.queues.local_queues.get(workload.local_queue)) is not None:
-            yield queue.cluster_queue
+        elif queue := state.queues.leads_to(workload.local_queue):
+            yield queue
 
 
 def make(engine: Engine, change: ObjectChange | Raise | Drain, *, now: datetime) -> None:

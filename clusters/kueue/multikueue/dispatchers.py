@@ -15,17 +15,21 @@ when nobody is left it rests instead of failing for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from clusters.kueue.multikueue.group import Group, Round
 from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Fit
+from clusters.kueue.workload.parser import parse_time
 
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 CHEAPEST_FIT: Final = "gpu-budget-portal.dev/cheapest-fit"
 SOON: Final = timedelta(milliseconds=200)
+LATEST: Final = 10
+"""So many times its length a round may wait for a worker that has not been sent its copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,33 @@ def not_yet(group: Group) -> Nomination:
     return Nomination(_stored(group), look_again=group.now + SOON, is_undecided=True)
 
 
-def in_rounds(order: Callable[[Group], _Order]) -> Chooser:
+def _since_nominated(last: Round, group: Group, length: timedelta) -> datetime:
+    """When a round ends whose workers have their time from the nomination on, as Kueue's."""
+    return last.started_at + length
+
+
+def _since_sent(last: Round, group: Group, length: timedelta) -> datetime:
+    """When a round ends whose workers have their time from when they have the copy.
+
+    Until then they cannot have answered: in a rush of jobs copies are made minutes later, and
+    looking for further workers would hold them up even more.
+    """
+    latest, begun = last.started_at + LATEST * length, last.started_at
+    for name in group.usable.intersection(last.nominated):
+        sent = group.copies[name].workload
+        if sent is None:
+            return latest
+        # A worker that tells no time that can be read keeps the job from no other.
+        with suppress(TypeError, ValueError):
+            begun = max(begun, parse_time(sent["metadata"].get("creationTimestamp")) or begun)
+    return min(begun + length, latest)
+
+
+def in_rounds(
+    order: Callable[[Group], _Order],
+    *,
+    end_of: Callable[[Round, Group, timedelta], datetime] = _since_nominated,
+) -> Chooser:
     """Adds the next workers of an order in every round."""
 
     def choose(group: Group, pace: Pace) -> Nomination:
@@ -121,7 +151,7 @@ def in_rounds(order: Callable[[Group], _Order]) -> Chooser:
             # Nominated under a memory that was lost: the round begins now, nobody is added.
             opened = Round(1, group.now, standing, group.passed_over())
             return Nomination(standing, opened, group.now + pace.round_length)
-        ends = last.started_at + pace.round_length if last is not None else group.now
+        ends = end_of(last, group, pace.round_length) if last is not None else group.now
         if standing and ends > group.now:
             return Nomination(standing, look_again=ends)
         if group.opening - group.blocked.keys():
@@ -160,7 +190,7 @@ DISPATCHERS: Final[Mapping[str, Dispatcher]] = {
     INCREMENTAL: Dispatcher("incremental", in_rounds(by_configuration), Pace()),
     CHEAPEST_FIT: Dispatcher(
         "cheapest fit",
-        in_rounds(by_cheapest_fit),
+        in_rounds(by_cheapest_fit, end_of=_since_sent),
         Pace(step=1, round_length=timedelta(seconds=30)),
         is_ours=True,
         asks_offers=True,

@@ -100,6 +100,21 @@ class Offer:
 
 
 UNKNOWN_OFFER: Final = Offer()
+_CONFIGURATION: Final = Configuration()
+
+
+def as_sent(document: Document) -> Workload:
+    """A workload of the manager as any worker would meet it: what it holds here is not held there.
+
+    Raises:
+        KeyError: a required field is missing.
+        ValueError: a quantity or time is malformed.
+    """
+    status = document.get("status") or {}
+    sent = {**document, "status": {"reclaimablePods": status.get("reclaimablePods") or []}}
+    # A parser of its own: one for all would be shared by the threads of several managers.
+    parser = WorkloadParser(_CONFIGURATION)
+    return parser.parse(sent, surroundings=PodSurroundings(_CONFIGURATION))
 
 
 class _NoPreemption:
@@ -141,9 +156,7 @@ class WorkerQuota:
         }
         self._read = {kind: {place_of(d): _asked(d) for d in kinds[kind]} for kind in kinds}
         self._reserved = {d["metadata"]["name"]: _reserved(d) for d in kinds["queues"]}
-        self._configuration = Configuration()
         self._snapshot = Snapshot()
-        self._parser = WorkloadParser(self._configuration)
         for document in kinds["flavors"]:
             flavor = parse_flavor(document)
             self._snapshot.flavors[flavor.name] = flavor
@@ -156,7 +169,7 @@ class WorkerQuota:
             self._snapshot.queues[spec.name].node.add_all(self._reserved[spec.name])
         self._snapshot.refresh()
         self._assigner = FlavorAssigner(
-            self._snapshot, configuration=self._configuration, oracle=_NoPreemption()
+            self._snapshot, configuration=_CONFIGURATION, oracle=_NoPreemption()
         )
         self._queue_of = {
             place_of(item): str((item.get("spec") or {}).get("clusterQueue") or "")
@@ -204,19 +217,16 @@ class WorkerQuota:
             found.update(spec.node_labels if spec is not None else {})
         return found
 
-    def offer(self, document: Document, *, prices: Mapping[str, Decimal]) -> Offer:
-        """What this worker could give a workload of the manager now.
+    def offer(self, workload: Workload, *, prices: Mapping[str, Decimal]) -> Offer:
+        """What this worker could give a workload now, as :func:`as_sent` reads it.
 
         Prices are per device and hour, by flavor; none without a rate card.
         """
-        queue = self._snapshot.queues.get(self.queue_of(document))
+        place = workload.namespace, workload.queue_name
+        queue = self._snapshot.queues.get(self._queue_of.get(place, ""))
         if queue is None:
-            name = document["spec"].get("queueName", "")
+            name = workload.queue_name
             return Offer(Fit.NEVER, why_not=f"it has no LocalQueue {name} with a ClusterQueue")
-        # What it holds on the manager says nothing of the worker.
-        status = document.get("status") or {}
-        here = {**document, "status": {"reclaimablePods": status.get("reclaimablePods") or []}}
-        workload = self._parser.parse(here, surroundings=PodSurroundings(self._configuration))
         found = self._assigner.assign(AssignmentRequest(workload=workload, queue=queue))
         if found.outcome is AssignmentMode.NO_FIT:
             return Offer(Fit.NEVER, why_not=found.message() or "no flavor takes it")

@@ -50,6 +50,11 @@ class QueueSet:
         """Name of the ClusterQueue that a workload waits in, empty for none."""
         return self._queue_of.get(key, "")
 
+    def leads_to(self, local_queue: str) -> str:
+        """Name of the ClusterQueue that a LocalQueue leads to, empty for none."""
+        queue = self.local_queues.get(local_queue)
+        return queue.cluster_queue if queue is not None else ""
+
     def reason_of_equals(self, key: str) -> str:
         """Why a parked workload was not tried: the reason of the last one that is equal."""
         name = self._queue_of.get(key)

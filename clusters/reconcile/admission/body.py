@@ -279,6 +279,7 @@ class AdmissionBody(Controller[str]):
             self._placement.want()
         if self._looks.is_new(resource, document, is_gone=is_gone):
             self._pace.change()
+            self._low.hurry()
             self._concern(resource, key, is_gone)
 
     def _concern(self, resource: Resource, key: str, is_gone: bool) -> None:
@@ -388,9 +389,11 @@ class AdmissionBody(Controller[str]):
         for _ in range(LOOKS):
             if not (key := low.next(now)):
                 return
+            begun = time.monotonic()
             # Of one that is busy or held its answer tells, and the next pass comes to it again.
             if self.queue.is_free(key):
                 self._tell_of(key)
+            low.looked(time.monotonic() - begun)
 
     def _tell_of(self, key: str) -> None:
         """Send what a key has to tell, or what turns out to be more urgent about it."""
@@ -421,6 +424,7 @@ class AdmissionBody(Controller[str]):
         """A write failed, or may have: a refused decision is taken back when its time is over."""
         self._note_haste(answer)
         self._is_untold = True
+        self._low.hurry()
         if type(answer.error) is Forbidden and answer.key.startswith(POD_KEY):
             # For want of rights, not by a policy: no pod that was placed would start.
             self._placement.is_refused = True
@@ -439,8 +443,8 @@ class AdmissionBody(Controller[str]):
         if self._engine.configuration.admission_fair_sharing is None or now < self._samples_at:
             return
         self._samples_at = now + _SAMPLE_EVERY_S
-        if self._engine.sample_usage(now=self.context.now()):
-            self._is_untold = True
+        sampled = self._engine.sample_usage(now=self.context.now())
+        self._low.change(queue_key(r.LOCAL_QUEUE, key) for key in sampled)
 
     def _cycle(self) -> None:
         """Cycles as long as they bring something; every decision is a key to handle."""

@@ -19,6 +19,9 @@ AT_ONCE: Final = 8
 # So long after the last decision the cluster counts as quiet again, seconds.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
+# After a pass over all queues: rest for so many times as long as its looks took, unless something
+# else than a workload changed. What one workload does to its own queues is told without a pass.
+PASS_REST: Final = 100.0
 # So many queues that changed are told before one of the pass.
 CHANGED_IN_ROW: Final = 4
 
@@ -39,6 +42,8 @@ class LowPriority:
         self._changed_in_row = 0
         self._workload_lane, self._queue_lane = _Lane(WORKLOAD_EVERY_S), _Lane(QUEUE_EVERY_S)
         self._pass_at = self._hasty_at = float("-inf")
+        self._pass_took_s = 0.0
+        self._is_of_pass = False
 
     @property
     def under_way(self) -> list[str]:
@@ -59,12 +64,22 @@ class LowPriority:
 
     def begin_pass(self, keys: Iterable[str], *, now: float) -> None:
         """Look at every queue again."""
-        self._pass_at = now
+        self._pass_at, self._pass_took_s = now, 0.0
         self._queues.update(dict.fromkeys(keys))
 
     def is_pass_due(self, now: float) -> bool:
         """Whether the last pass is over and was long enough ago for another."""
-        return not self._queues and now - self._pass_at >= PASS_EVERY_S
+        rest_s = max(PASS_EVERY_S, PASS_REST * self._pass_took_s)
+        return not self._queues and now - self._pass_at >= rest_s
+
+    def hurry(self) -> None:
+        """Something may show in many queues at once: the next pass rests for the least time."""
+        self._pass_took_s = 0.0
+
+    def looked(self, took_s: float) -> None:
+        """The key that was taken out last has been looked at."""
+        if self._is_of_pass:
+            self._pass_took_s += took_s
 
     def note_haste(self, now: float) -> None:
         """A write that cannot wait was sent or answered."""
@@ -86,6 +101,7 @@ class LowPriority:
         if self._workloads and self._workload_lane.wait_s(now) == 0.0:
             key = next(iter(self._workloads))
             del self._workloads[key]
+            self._is_of_pass = False
             return key
         return ""
 
@@ -95,6 +111,7 @@ class LowPriority:
         is_changed = bool(self._changed) and not is_turn_of_pass
         key = next(iter(self._changed if is_changed else self._queues))
         self._changed_in_row = self._changed_in_row + 1 if is_changed else 0
+        self._is_of_pass = not is_changed
         self._changed.pop(key, None)
         self._queues.pop(key, None)
         return key

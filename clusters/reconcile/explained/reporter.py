@@ -69,7 +69,8 @@ class Reporter:
         self._shares: tuple[ShareReport, ...] | None = None
         self._seen: tuple[int, Mapping[str, str]] = (-1, {})
         # Told in a row without a difference, and until when that is enough where it was everybody.
-        self._same = 0
+        # None from a change until the next round, for with nobody told yet none is everybody.
+        self._same: int | None = None
         self._still_until = 0.0
 
     @classmethod
@@ -101,7 +102,7 @@ class Reporter:
 
     def stir(self) -> None:
         """Something of a workload changed, by which what is said of it may have."""
-        self._same = 0
+        self._same = None
 
     def report(self, comparison: Comparison) -> None:
         """Have the result of a comparison counted."""
@@ -131,7 +132,9 @@ class Reporter:
         """Whether everything that waits was told, and nothing has changed since then."""
         seen = engine.state.revision, aside
         if seen != self._seen or self._first:
-            self._seen, self._same = seen, 0
+            self._seen, self._same = seen, None
+        if self._same is None:
+            return False
         return self._same >= len(self._told) and time.monotonic() < self._still_until
 
     def show_shares(self, engine: Engine) -> None:
@@ -171,9 +174,10 @@ class Reporter:
         """Begin a round about everything that waits now, by key; only when one is due."""
         assert self._store is not None
         begun, used = time.monotonic(), time.thread_time()
+        same = self._same or 0
         for uid in self._store.take_refused():
             # Nobody can read it: it is told again when its turn comes.
-            self._same = 0
+            same = 0
             if uid in self._told:
                 self._told[uid] = replace(self._told[uid], digest="")
         uids = {key: uid_of(documents[key]) for key in waiting if key in documents}
@@ -195,7 +199,7 @@ class Reporter:
                 rows.append(row)
         if rows or gone:
             self._store.put(Batch(now, rows, gone))
-        self._same = 0 if rows or gone else self._same + looked_at
+        self._same = 0 if rows or gone else same + looked_at
         self._still_until = begun + STILL_S
         # However long it took, most of the time is left to the shift's own work.
         took = time.thread_time() - used

@@ -24,6 +24,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from budgets.models import Workspace
+from budgets.models.reading import Written, ask, written
 from clusters.models import PendingReason, Question, QueueShare, ShadowDifference, ShadowTally
 from clusters.reconcile.runtime import threads
 from clusters.reconcile.runtime.rows import store_apart
@@ -166,10 +167,8 @@ class ReasonStore:
         log.error("explained_refused", cluster=self._cluster, what=what, error=error)
 
     def _poll(self) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(*_is_asked(self._cluster))
-            if cursor.fetchone() is None:
-                return
+        if not ask(_is_asked(self._cluster)):
+            return
         for question in _waiting(self._cluster).order_by("created_at"):
             if question.pk not in self._handed:
                 self._handed.add(question.pk)
@@ -298,6 +297,6 @@ def _waiting(cluster: str) -> QuerySet[Question]:
 
 
 @lru_cache(maxsize=64)
-def _is_asked(cluster: str) -> tuple[str, tuple[Any, ...]]:
-    """The query for whether there is one: it is asked twice a second, and written once."""
-    return _waiting(cluster).order_by().values("pk")[:1].query.sql_with_params()
+def _is_asked(cluster: str) -> Written:
+    """The query for whether there is one: it is asked twice a second."""
+    return written(_waiting(cluster).order_by().values_list("pk")[:1])

@@ -28,7 +28,8 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue.amounts import Usage
-from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota
+from clusters.kueue.multikueue.offers import UNKNOWN_OFFER, Offer, WorkerQuota, as_sent
+from clusters.kueue.workload.workloads import Workload
 from clusters.reconcile.multikueue.local import Local
 from clusters.reconcile.multikueue.workers import DispatchFleet
 from clusters.reconcile.runtime.cache import Cache
@@ -198,11 +199,12 @@ class Bidding:
         while self._failures and self._failures[0][0] < now - FAILURES_FOR:
             self._failures.popleft()
         failures = Counter(worker for _, worker in self._failures)
+        sent = _as_sent(workload)
         found = {}
         for worker in workers:
             cluster = manager.get(r.MULTIKUEUE_CLUSTER, worker)
             place = labels_of(cluster) if cluster is not None else {}
-            offer = self._offer(worker, workload, wishes, place, prices)
+            offer = self._offer(worker, sent, wishes, place, prices)
             found[worker] = replace(offer, failures=failures[worker])
         return found
 
@@ -228,7 +230,7 @@ class Bidding:
     def _offer(
         self,
         worker: str,
-        local: Document,
+        sent: Workload | None,
         wishes: Mapping[str, str],
         place: Mapping[str, str],
         prices: Mapping[str, Decimal],
@@ -237,14 +239,22 @@ class Bidding:
         quota = scout.quota() if scout is not None else None
         offer = UNKNOWN_OFFER
         known = dict(place)
-        if quota is not None:
+        if quota is not None and sent is not None:
             try:
-                offer = quota.offer(local, prices=prices)
+                offer = quota.offer(sent, prices=prices)
             except (KeyError, ValueError) as error:
                 log.warning("offer_unknown", cluster=worker, error=error)
             known |= quota.labels_of(offer.flavors)
         met = sum(known.get(name) == value for name, value in wishes.items())
         return replace(offer, locality=met)
+
+
+def _as_sent(workload: Document) -> Workload | None:
+    try:
+        return as_sent(workload)
+    except (KeyError, ValueError) as error:
+        log.warning("workload_unknown", workload=key_of(workload), error=error)
+        return None
 
 
 def wishes_of(document: Document) -> dict[str, str]:

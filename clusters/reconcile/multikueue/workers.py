@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 from django.db import DatabaseError, connection
@@ -18,8 +18,8 @@ from clusters.kube import resources as r
 from clusters.kube.client import KubeClient
 from clusters.kube.resources import Resource
 from clusters.kueue.multikueue.settings import DispatchSettings
-from clusters.reconcile.context import Identity, ShiftContext, registered
-from clusters.reconcile.identity import is_another
+from clusters.reconcile.context import Identity, ShiftContext
+from clusters.reconcile.identity import switches_now
 from clusters.reconcile.multikueue.links import Link
 from clusters.reconcile.multikueue.local import Local, attempt_of, dispatch_check, local_job
 from clusters.reconcile.runtime.faults import Doing
@@ -30,7 +30,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 MANAGER: Final = ""
 """What watches of the manager call it."""
-CORDONS_FOR_S: Final = 1.0
+KNOWN_FOR_S: Final = 1.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,36 @@ class DispatchFleet:
     opening: frozenset[str] = frozenset()
 
 
+class Known(Generic[T]):
+    """What the database says, up to a second old; what it said last while it fails.
+
+    Args:
+        read: Asks it.
+        what: Named in the log while it fails.
+
+    Attributes:
+        value: The answer; None before the first.
+    """
+
+    def __init__(self, read: Callable[[], T], *, what: str) -> None:
+        self.value: T | None = None
+        self._read, self._what, self._read_at = read, what, -KNOWN_FOR_S
+
+    def look(self) -> bool:
+        """Ask again where it is time; whether there is an answer to that."""
+        now = time.monotonic()
+        if now - self._read_at < KNOWN_FOR_S:
+            return False
+        self._read_at = now
+        try:
+            self.value = self._read()
+        except DatabaseError as error:
+            log.warning("database_silent", what=self._what, error=type(error).__name__)
+            connection.close()
+            return False
+        return True
+
+
 class Cordoned:
     """Workers that are passed over for their maintenance, as the database has it.
 
@@ -72,19 +103,11 @@ class Cordoned:
 
     def __init__(self, *, read: Callable[[], Cordons] = cordons_now) -> None:
         self.words: Mapping[str, str] = {}
-        self._read, self._read_at = read, -CORDONS_FOR_S
+        self._known = Known(read, what="cordons")
 
     def look(self) -> bool:
         """Read anew once a second; whether a worker was cordoned or freed."""
-        now = time.monotonic()
-        if now - self._read_at < CORDONS_FOR_S:
-            return False
-        self._read_at = now
-        try:
-            found = self._read()
-        except DatabaseError as error:
-            log.warning("cordons_unknown", error=type(error).__name__)
-            connection.close()
+        if not self._known.look() or (found := self._known.value) is None:
             return False
         before, self.words = self.words, {name: found.words(name) for name in found.workers}
         return before.keys() != self.words.keys()
@@ -113,7 +136,7 @@ class LinkedWorkers:
         self.manager, self.kinds, self.origin = manager, JobKinds(settings.kinds), origin
         self.links: dict[str, Link] = {}
         self._is_stored = bool(context.cluster.pk)
-        self._writable: dict[str, bool] = {}
+        self._switches = Known(switches_now, what="switches")
         self._cordoned = Cordoned(read=cordons_now if self._is_stored else Cordons)
 
     @property
@@ -184,20 +207,15 @@ class LinkedWorkers:
     def _may_write_on(self, worker: str) -> bool:
         """Its switch, unless a decision is waited for, or another cluster answers in its place.
 
-        While the database fails, what it said last.
+        Nothing is written anywhere before the database has answered once.
         """
         if not self._is_stored:
             return True
-        try:
-            found, is_other = registered(worker), is_another(worker)
-        except DatabaseError as error:
-            log.warning("switch_unknown", cluster=worker, error=type(error).__name__)
-            connection.close()
-            return self._writable.get(worker, False)
-        is_on = found.facts.may_write if found is not None else self._has_no_switch(worker)
-        is_on &= not is_other
-        self._writable[worker] = is_on
-        return is_on
+        self._switches.look()
+        known = self._switches.value
+        if known is None:
+            return False
+        return known[worker] if worker in known else self._has_no_switch(worker)
 
     def _has_no_switch(self, worker: str) -> bool:
         """Whether a worker that is not registered is under no switch but the manager's."""

@@ -17,6 +17,7 @@ from clusters.errors import Forbidden, NotFound
 from clusters.kube.client import EVERYTHING, KubeClient, Selection
 from clusters.kube.pulse import Pulse
 from clusters.kube.resources import Resource
+from clusters.kube.shares import recounted
 from clusters.kube.watch import Reflector, ReflectorSettings
 from clusters.reconcile.runtime import threads
 
@@ -104,12 +105,15 @@ class _Teller:
 
 
 def _keeping(keep: Keep) -> Keep:
-    """The same, packed, with what others have alike; one that it cannot read is told whole."""
+    """The same, packed, with what others have alike, and counted for what it takes itself.
+
+    One that it cannot read is told whole.
+    """
     alike = Alike()
 
     def kept(document: dict[str, Any]) -> dict[str, Any]:
         try:
-            return alike.of(packed(keep(document)))
+            return recounted(document, alike.of(packed(keep(document))))
         except Exception:  # in a thread that all other objects of the kind depend on
             return document
 

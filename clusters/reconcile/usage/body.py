@@ -95,7 +95,8 @@ class UsageBody(Controller[str]):
         self._resumes_at = state.watched_version if state else ""
         self._is_whole = False
         self._problems: set[tuple[str, str, str]] = set()
-        self._reported_at, self._asked_at = 0.0, -BACK_FILL_S
+        self._reported_at = 0.0
+        self._asked_at = -BACK_FILL_S
         self._gpu_resources: tuple[float, frozenset[str]] | None = None
         self._labels: Mapping[str, int] = {}
 
