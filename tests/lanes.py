@@ -5,7 +5,8 @@ test bounds seconds of a whole house, has the machine to itself. What a lane pri
 when it ends, so that no two mix; a lane named alone prints as it goes.
 
 A lane whose real part is missing on this machine is named in one line with how to get it and
-skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary.
+skipped; with ``CI=true`` a missing part is a failure. The last lines are the summary; before it
+stands again what did not hold in tests that failed, which is far above by then.
 
 No test is tried twice: one that fails in a full machine waits for time where it should wait for an
 event, and is mended there.
@@ -15,15 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -139,6 +141,7 @@ class Outcome:
     state: str  # passed, failed, missing
     seconds: float
     note: str = ""
+    failures: tuple[str, ...] = ()
 
 
 class _Output(threading.local):
@@ -297,10 +300,29 @@ def run_shown_whole(name: str) -> Outcome:
     with tempfile.TemporaryFile("w+", errors="replace") as _output.file:
         outcome = run_lane(name)
         _output.file.seek(0)
+        if outcome.state == "failed":
+            outcome = replace(outcome, failures=tuple(failures_in(_output.file)))
+            _output.file.seek(0)
         with _printing:
             shutil.copyfileobj(_output.file, sys.stdout)
             print(f"lane {name} {outcome.state}, {outcome.seconds:.0f} s", flush=True)
     return outcome
+
+
+_FAILED_TEST = re.compile(r"_{3,} .+ _{3,}$")
+_LINES_EACH, _CHARACTERS_EACH = 12, 1500
+
+
+def failures_in(printed: Iterable[str]) -> Iterator[str]:
+    """What pytest printed of failed tests: each by its name, and what did not hold, shortened."""
+    left = 0
+    for line in printed:
+        if _FAILED_TEST.match(line):
+            left = _LINES_EACH
+            yield line.rstrip()
+        elif left and line.startswith("E  "):
+            left -= 1
+            yield line.rstrip()[:_CHARACTERS_EACH]
 
 
 def run_beside(names: Collection[str]) -> list[Outcome]:
@@ -327,6 +349,9 @@ def main(names: list[str]) -> int:
     begun, outcomes = time.monotonic(), []
     with contextlib.suppress(KeyboardInterrupt):
         outcomes = [run_lane(names[0])] if len(names) == 1 else run_beside(names)
+    for outcome in outcomes:
+        if outcome.failures:
+            print(f"\n=== failed in lane {outcome.lane} ===", *outcome.failures, sep="\n")
     print("\n=== summary ===")
     for outcome in outcomes:
         print(f"{outcome.lane:13} {outcome.state:8} {outcome.seconds:7.1f} s  {outcome.note}")

@@ -104,6 +104,28 @@ def test_a_failed_test_fails_its_lane_and_is_not_tried_again(
     assert tries.read_text() == "."
 
 
+@pytest.mark.usefixtures("plain")
+def test_what_did_not_hold_is_said_again_before_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A reader of a pipeline sees the end of some thousand lines."""
+    (tmp_path / "test_some.py").write_text(
+        "def test_in_time(): pass\n"
+        "def test_late():\n"
+        "    assert ' '.join(['far', 'too', 'late']) == ''\n"
+    )
+    tests = lambda: lanes.pytest("", str(tmp_path))  # noqa: E731
+    monkeypatch.setattr(lanes, "LANES", {"one": tests, "two": lambda: lanes.run("true")})
+
+    assert lanes.main([]) == 1
+
+    again = capfd.readouterr().out.partition("=== failed in lane one ===")[2]
+    assert "__ test_late __" in again
+    assert "E       AssertionError: assert 'far too late' == ''" in again
+    assert "test_in_time" not in again
+    assert again.index("test_late") < again.index("=== summary ===")
+
+
 @pytest.mark.parametrize("mark", lanes.PLACES)
 def test_a_lane_with_folders_has_all_its_tests_there(mark: str) -> None:
     word = f"pytest.mark.{mark}"
