@@ -26,6 +26,7 @@ from tests.perf.bench import Figure
 from tests.perf.bench_sync import CLUSTERS, has_queues, register, wait
 
 TRIES = 10
+TOGETHER = 20
 LOST = "worker-1"
 HAND = "kubectl-edit"
 
@@ -41,12 +42,16 @@ def measure() -> list[Figure]:
             wait(lambda: has_queues(clients, len(workspaces)), 60)
             lost, healed = lost_and_healed(fleet)
             drift = [hand_edit(clients["manager"], workspaces[0], n) for n in range(TRIES)]
-            checks = spend_checks(clients["manager"], workspaces[0])
+            make_check(clients["manager"])
+            namespaces = [workspace.namespace for workspace in workspaces]
+            checks = spend_checks(clients["manager"], namespaces[0])
+            together = checks_together(clients["manager"], namespaces[1])
     return [
         Figure("lost_cluster_shown", lost, limit=10, of="max"),
         Figure("healed_cluster_shown", healed, limit=10, of="max"),
         Figure("drift_noticed", drift, limit=10, of="max"),
         Figure("spend_check_answered", checks, limit=1, of="max"),
+        Figure("spend_checks_answered_together", together, limit=2, of="max"),
     ]
 
 
@@ -110,8 +115,7 @@ def hand_edit(client: KubeClient, workspace: Workspace, number: int) -> float:
     return took
 
 
-def spend_checks(client: KubeClient, workspace: Workspace) -> list[float]:
-    """From the moment a workload waits for the check to the answer."""
+def make_check(client: KubeClient) -> None:
     client.create(
         r.ADMISSION_CHECK,
         {
@@ -121,10 +125,36 @@ def spend_checks(client: KubeClient, workspace: Workspace) -> list[float]:
             "spec": {"controllerName": spend_controller(settings.PORTAL_INSTALLATION)},
         },
     )
-    return [spend_check(client, workspace.namespace, f"train-{n}") for n in range(5 * TRIES)]
 
 
-def spend_check(client: KubeClient, namespace: str, name: str) -> float:
+def spend_checks(client: KubeClient, namespace: str) -> list[float]:
+    """From the moment a workload waits for the check to the answer."""
+    took = []
+    for number in range(5 * TRIES):
+        ask = asking(client, namespace, f"train-{number}")
+        begun = time.perf_counter()
+        ask()
+        wait(lambda name=f"train-{number}": is_answered(client, namespace, name), 60)
+        took.append(time.perf_counter() - begun)
+    return took
+
+
+def checks_together(client: KubeClient, namespace: str) -> list[float]:
+    """From the moment the first of many workloads waits for the check to the last answer."""
+    took = []
+    for attempt in range(TRIES):
+        names = [f"many-{attempt}-{number}" for number in range(TOGETHER)]
+        asks = [asking(client, namespace, name) for name in names]
+        begun = time.perf_counter()
+        for ask in asks:
+            ask()
+        wait(lambda names=names: all(is_answered(client, namespace, n) for n in names), 60)
+        took.append(time.perf_counter() - begun)
+    return took
+
+
+def asking(client: KubeClient, namespace: str, name: str) -> Callable[[], object]:
+    """Make a workload; what is returned lets it hold quota and wait for the check."""
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = client.create(
         r.WORKLOAD,
@@ -144,8 +174,7 @@ def spend_check(client: KubeClient, namespace: str, name: str) -> float:
     }
     waits = {"name": SPEND_CHECK, "state": "Pending", "message": "", "lastTransitionTime": at}
     status = {"conditions": [reserved], "admissionChecks": [waits]}
-    begun = time.perf_counter()
-    client.patch(
+    return lambda: client.patch(
         r.WORKLOAD,
         name,
         {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "status": status},
@@ -153,12 +182,10 @@ def spend_check(client: KubeClient, namespace: str, name: str) -> float:
         options=WriteOptions(subresource="status"),
     )
 
-    def is_answered() -> bool:
-        found = client.get(r.WORKLOAD, name, namespace=namespace)
-        return bool(found["status"]["admissionChecks"][0]["state"] == "Ready")
 
-    wait(is_answered, 60)
-    return time.perf_counter() - begun
+def is_answered(client: KubeClient, namespace: str, name: str) -> bool:
+    found = client.get(r.WORKLOAD, name, namespace=namespace)
+    return bool(found["status"]["admissionChecks"][0]["state"] == "Ready")
 
 
 def pod_set() -> dict[str, object]:
