@@ -49,6 +49,8 @@ def _stat(title: str, query: str, width: int, unit: str = "short") -> Panel:
 
 
 _SPACE: Final = 'workspace=~"$workspace"'
+_OF: Final = "{{workspace}}: "
+"""Of a board that may show all workspaces, each line says whose it is."""
 BOARDS: Final[Mapping[str, Board]] = {
     "admin": Board(
         "GPU budgets: platform",
@@ -113,26 +115,29 @@ BOARDS: Final[Mapping[str, Board]] = {
             Panel(
                 "GPUs in use against the budget",
                 {
-                    "committed {{flavor}}": f"portal_budget_committed_gpus{{{_SPACE}}}",
-                    "burst limit {{flavor}}": f"portal_budget_ceiling_gpus{{{_SPACE}}}",
-                    "used {{flavor}}": f"portal_budget_used_gpus{{{_SPACE}}}",
+                    _OF + "committed {{flavor}}": f"portal_budget_committed_gpus{{{_SPACE}}}",
+                    _OF + "burst limit {{flavor}}": f"portal_budget_ceiling_gpus{{{_SPACE}}}",
+                    _OF + "used {{flavor}}": f"portal_budget_used_gpus{{{_SPACE}}}",
                 },
                 width=24,
             ),
-            Panel("GPUs in burst", {"{{flavor}}": f"portal_budget_burst_used_gpus{{{_SPACE}}}"}),
+            Panel(
+                "GPUs in burst",
+                {_OF + "{{flavor}}": f"portal_budget_burst_used_gpus{{{_SPACE}}}"},
+            ),
             Panel(
                 "Committed GPUs that others use",
-                {"{{flavor}}": f"portal_budget_lent_gpus{{{_SPACE}}}"},
+                {_OF + "{{flavor}}": f"portal_budget_lent_gpus{{{_SPACE}}}"},
             ),
             Panel(
                 "GPUs that waiting jobs ask for",
-                {"{{flavor}}": f"portal_budget_pending_gpus{{{_SPACE}}}"},
+                {_OF + "{{flavor}}": f"portal_budget_pending_gpus{{{_SPACE}}}"},
             ),
             Panel(
                 "Jobs",
                 {
-                    "waiting": f"portal_jobs_waiting{{{_SPACE}}}",
-                    "running": f"portal_jobs_running{{{_SPACE}}}",
+                    _OF + "waiting": f"portal_jobs_waiting{{{_SPACE}}}",
+                    _OF + "running": f"portal_jobs_running{{{_SPACE}}}",
                 },
             ),
         ),

@@ -52,14 +52,16 @@ def copied(folder: Path, *, of: Path = ROOT) -> Path:
     return folder
 
 
-def start(folder: Path, port: int, clusters: str = "") -> subprocess.Popen[str]:
-    """Begin a demo, without what the test run itself sets; older ones know one kind of clusters."""
+def start(folder: Path, port: int, clusters: str = "", **settings: str) -> subprocess.Popen[str]:
+    """Begin a demo, with these settings and without what the test run itself sets; older ones know
+    one kind of clusters."""
     chosen = ["--clusters", clusters] if clusters else []
     ours = ("PORTAL_", "DATABASE_URL", "CELERY_", "DJANGO_SETTINGS_MODULE", "PYTEST_")
     return subprocess.Popen(
         [sys.executable, "-m", "portal.demo", "--port", str(port), *chosen],
         cwd=folder,
-        env={key: value for key, value in os.environ.items() if not key.startswith(ours)},
+        env={key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -92,9 +94,9 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def running(folder: Path, clusters: str = "") -> Iterator[Demo]:
+def running(folder: Path, clusters: str = "", **settings: str) -> Iterator[Demo]:
     """A demo for as long as the body lasts."""
-    process = start(folder, free_port(), clusters)
+    process = start(folder, free_port(), clusters, **settings)
     try:
         yield Demo(process, folder, *read_until_ready(process))
     finally:

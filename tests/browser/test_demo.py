@@ -10,18 +10,25 @@ first two days a step that is not there is left out.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import call_command
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import axe
+from tests.browser.boards import newest_of, sheet
 from tests.browser.conftest import ROOT, Watched, visiting
 from tests.browser.windows import settle
 from tests.demos import Demo, copied, running
+from tests.metrics.scraper import TOKEN, Scraper, program
 from tests.waiting import eventually
 
 SCREENS = ROOT / "artifacts" / "screens" / "after"
@@ -32,11 +39,23 @@ STATEMENT, PRICES, LOST = "/billing/statements/", "/billing/approvals/", "/billi
 REQUEST, CAP, BUDGET = "/workspaces/acme-research/history/", "/spend/", "/budget/"
 WAITING, STOPPED, TEAMS = "/jobs/?", "/jobs/manager/", "/usage/"
 ASK, OVERVIEW = "/what-if/", "/"
+SCRAPED_S = 15
+# Of these the demo may have nothing to tell.
+EMPTY = {
+    "Objects that are set aside",
+    "Time for which an object has not been as wanted",
+    "Jobs that no worker has taken yet",
+    "Tasks that failed within an hour",
+    "Time since the oldest of them ended",
+    "Discrepancies that block a close",
+    "GPUs for which billing is undecided",
+    "Messages that wait or were given up",
+}
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with running(copied(tmp_path_factory.mktemp("demo"))) as found:
+    with running(copied(tmp_path_factory.mktemp("demo")), PORTAL_METRICS_TOKEN=TOKEN) as found:
         yield found
 
 
@@ -119,6 +138,40 @@ def part(page: Page, title: str) -> Locator:
 def test_the_story_in_short(cast: Cast):
     for scene in (closed_month, correction, request_waits, preemption, lost_worker, cap):
         scene(cast)
+
+
+def test_boards_show_what_the_demo_does(chromium: Browser, demo: Demo, tmp_path: Path):
+    """Pictures of Grafana's boards, drawn from their JSON with what a real Prometheus scraped."""
+    folders = boards, data = tmp_path / "boards", tmp_path / "prometheus"
+    for folder in folders:
+        folder.mkdir()
+    call_command("grafana_boards", boards, stdout=StringIO())
+    newest: dict[str, dict[str, float]] = {}
+    with (
+        visiting(chromium, demo.address) as visit,
+        Scraper(program("prometheus"), demo.address, data) as scraper,
+    ):
+        scraped = f"count_over_time(portal_jobs_running[{SCRAPED_S}s]) > {SCRAPED_S / 2}"
+        eventually(lambda: scraper.ask(scraped))
+
+        def read(query: str) -> list[dict[str, Any]]:
+            return scraper.series(query.replace("$workspace", ".+"), seconds=SCRAPED_S)
+
+        for path in boards.iterdir():
+            board = json.loads(path.read_text())
+            watched = visit()
+            watched.page.set_content(sheet(board, read))
+            expect(watched.page.locator(".panel")).to_have_count(len(board["panels"]))
+            settle(watched.page)
+            watched.keep(path.stem, SCREENS / "boards")
+            newest |= newest_of(board, read)
+    assert {title for title, series in newest.items() if not series} <= EMPTY
+    assert newest["Clusters that do not answer"] == {"": 0}
+    assert newest["GPUs promised and in use"]["committed h100"] > 0
+    whose = {legend.partition(": ")[::2] for legend in newest["Jobs"]}
+    assert {state for _, state in whose} == {"waiting", "running"} and all(
+        name for name, _ in whose
+    )
 
 
 def closed_month(cast: Cast) -> None:

@@ -362,6 +362,7 @@ def test_every_page_fits_and_can_be_read(visit, busy: SmallFleet, phone: bool, d
         "/usage/idle/",
         "/usage/capacity/",
         "/fleet/",
+        "/fleet/kueue/",
         "/clusters/",
         "/clusters/gpu-east/",
         "/clusters/gpu-east/deregister/",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import urllib.request
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,10 @@ from django.test import Client
 from clusters import services
 from portal import metrics
 from portal.boards import BOARDS, board_of
-from tests.controlplane.processes import free_port
-from tests.metrics.test_metrics import TOKEN
+from tests.metrics.scraper import RULES, TOKEN, Scraper
 from tests.reconcile.fleet_rows import dev_server, register
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import eventually
 
-RULES = Path(__file__).parents[2] / "docs" / "prometheus" / "alerts.yaml"
 RUNBOOKS = RULES.parents[1] / "metrics.md"
 PROCESS = frozenset({"portal_http_request_duration_seconds", "portal_task_duration_seconds"})
 
@@ -113,78 +110,3 @@ def test_a_cluster_that_is_cut_off_fires_the_alert_and_the_page_says_so(
     client.force_login(fleet.admin)
     page = client.get(f"/clusters/{cluster.slug}/").content.decode()
     assert "lost" in page and ">answers<" not in page
-
-
-class Scraper:
-    """A real Prometheus that asks every second; rules wait two seconds in the place of minutes."""
-
-    def __init__(self, program: str, target: str, folder: Path) -> None:
-        self._program, self._folder = program, folder
-        self._port = free_port()
-        quick = re.sub(r"for: \w+", "for: 2s", RULES.read_text())
-        (folder / "rules.yaml").write_text(quick)
-        job = {
-            "job_name": "portal",
-            "authorization": {"credentials": TOKEN},
-            "static_configs": [{"targets": [target.removeprefix("http://")]}],
-        }
-        settings = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["rules.yaml"],
-            "scrape_configs": [job],
-        }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
-
-    def __enter__(self) -> Scraper:
-        with (self._folder / "prometheus.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    self._program,
-                    f"--config.file={self._folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self._port}",
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def ask(self, query: str) -> list[str]:
-        """Values of an expression now."""
-        found = self._get(f"query?query={urllib.request.quote(query)}")
-        return [row["value"][1] for row in found.get("result", [])]
-
-    def understands(self, query: str) -> None:
-        """Have it evaluate a query.
-
-        Raises:
-            HTTPError: Prometheus cannot read it.
-        """
-        url = f"http://127.0.0.1:{self._port}/api/v1/query?query={urllib.request.quote(query)}"
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-            assert json.load(answer)["status"] == "success", query
-
-    def firing(self) -> set[str]:
-        """Names of the alerts that fire."""
-        return {
-            row["labels"]["alertname"]
-            for row in self._get("alerts").get("alerts", [])
-            if row["state"] == "firing"
-        }
-
-    def _get(self, path: str) -> dict[str, Any]:
-        try:
-            url = f"http://127.0.0.1:{self._port}/api/v1/{path}"
-            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-                found: dict[str, Any] = json.load(answer)["data"]
-                return found
-        except OSError:
-            return {}

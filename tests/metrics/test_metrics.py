@@ -22,10 +22,10 @@ from portal import metrics
 from portal.celery import show_times
 from tests.builders import SmallFleet, line
 from tests.controlplane.processes import free_port
+from tests.metrics.scraper import TOKEN
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_moment")]
-TOKEN = "a-token-for-prometheus"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- families: begin -->\n", "<!-- families: end -->"
 
