@@ -6,7 +6,7 @@ Each panel is in its place, with its title and a line for each series, or one nu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
@@ -15,24 +15,16 @@ from plotly.offline import get_plotlyjs
 
 Read = Callable[[str], list[dict[str, Any]]]
 """Labels and values of each series of an expression."""
+Lines = list[tuple[str, list[tuple[float, float]]]]
+"""Legend, and (time, value), of each series of a panel."""
 LABEL = re.compile(r"{{(\w+)}}")
 
 
-def newest_of(board: dict[str, Any], read: Read) -> dict[str, dict[str, float]]:
-    """The last value of each series, by its legend, of each panel by its title."""
-    return {
-        panel["title"]: {legend: values[-1][1] for legend, values in lines_of(panel, read)}
-        for panel in board["panels"]
-    }
-
-
-def lines_of(panel: dict[str, Any], read: Read) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Legend, and (time, value), of each series of a panel."""
+def lines_of(panel: dict[str, Any], read: Read) -> Lines:
+    """What a panel shows."""
     return [
         (
-            re.sub(
-                r"{{(\w+)}}", lambda m, of=row["metric"]: of.get(m[1], ""), query["legendFormat"]
-            ),
+            LABEL.sub(lambda m, of=row["metric"]: of.get(m[1], ""), query["legendFormat"]),
             [(float(at), float(value)) for at, value in row["values"]],
         )
         for query in panel["targets"]
@@ -40,9 +32,9 @@ def lines_of(panel: dict[str, Any], read: Read) -> list[tuple[str, list[tuple[fl
     ]
 
 
-def sheet(board: dict[str, Any], read: Read) -> str:
-    """A page with the panels of a board in their places."""
-    panels = "".join(_panel(panel, read) for panel in board["panels"])
+def sheet(board: dict[str, Any], lines: Mapping[str, Lines]) -> str:
+    """A page with the panels of a board in their places, and of each, by its title, its lines."""
+    panels = "".join(_panel(panel, lines[panel["title"]]) for panel in board["panels"])
     return f"""<!doctype html><html lang="en"><title>{escape(board["title"])}</title>
 <script>{get_plotlyjs()}</script>
 <style>
@@ -54,8 +46,8 @@ main {{ display: grid; grid-template-columns: repeat(24, 1fr); grid-auto-rows: 3
 </style><h1>{escape(board["title"])}</h1><main>{panels}</main></html>"""
 
 
-def _panel(panel: dict[str, Any], read: Read) -> str:
-    place, lines = panel["gridPos"], lines_of(panel, read)
+def _panel(panel: dict[str, Any], lines: Lines) -> str:
+    place = panel["gridPos"]
     if not lines:
         drawn = "<p>No data</p>"
     elif panel["type"] == "stat":

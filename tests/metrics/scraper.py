@@ -88,11 +88,8 @@ class Scraper:
             HTTPError: Prometheus cannot read the expression.
         """
         asked = urllib.parse.quote(f"({query})[{seconds}s:1s]")
-        with urllib.request.urlopen(
-            f"{self._url}/query?query={asked}", timeout=PATIENCE_S
-        ) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-            return found
+        found: list[dict[str, Any]] = self._read(f"query?query={asked}")["data"]["result"]
+        return found
 
     def understands(self, query: str) -> None:
         """Have it evaluate a query.
@@ -100,9 +97,8 @@ class Scraper:
         Raises:
             HTTPError: Prometheus cannot read it.
         """
-        url = f"{self._url}/query?query={urllib.parse.quote(query)}"
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-            assert json.load(answer)["status"] == "success", query
+        answer = self._read(f"query?query={urllib.parse.quote(query)}")
+        assert answer["status"] == "success", query
 
     def firing(self) -> set[str]:
         """Names of the alerts that fire."""
@@ -113,9 +109,14 @@ class Scraper:
         }
 
     def _get(self, path: str) -> dict[str, Any]:
+        """What it answers, or nothing while it starts."""
         try:
-            with urllib.request.urlopen(f"{self._url}/{path}", timeout=PATIENCE_S) as answer:
-                found: dict[str, Any] = json.load(answer)["data"]
-                return found
+            found: dict[str, Any] = self._read(path)["data"]
+            return found
         except OSError:
             return {}
+
+    def _read(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self._url}/{path}", timeout=PATIENCE_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
