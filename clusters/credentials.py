@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from clusters.kube.kubeconfig import (
     Connection,
@@ -14,6 +15,9 @@ from clusters.kube.kubeconfig import (
 from clusters.kube.own_account import own_connection, own_user
 from clusters.models import Cluster
 from clusters.vault import OWN_ACCOUNT, is_own_account, seal, unseal
+
+ENDS_SOON = timedelta(days=14)
+"""So long before a credential ends people are told to renew it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def own_credential() -> Credential:
         server=connection.server,
         ca_fingerprint=fingerprint(connection.ca_pem),
         user_kind=Cluster.OWN_ACCOUNT,
-        certificate_ends=None,
+        ends=None,
     )
     return Credential(connection, facts)
 

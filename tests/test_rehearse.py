@@ -205,6 +205,19 @@ def test_rehearsal_with_a_kubeconfig_without_the_rights_says_what_to_apply(tmp_p
 
 
 @pytest.mark.embedded
+def test_rehearsal_asks_for_a_user_where_the_kubeconfig_may_not_submit_jobs(tmp_path: Path) -> None:
+    """A kubeconfig with exactly the portal's rights, which is the one that is at hand."""
+    jobs = Denial(ADMIN, ("create",), (), ("jobs",))
+    with embedded(tmp_path, workers=1) as (servers, arguments):
+        servers["manager"].cluster.access.denials.append(jobs)
+        status, report = rehearse(*arguments)
+    assert status == 1
+    assert report["failed"] == "submit"
+    assert any("Give --user the kubeconfig of somebody who may" in fact for fact in told(report))
+    assert report["steps"][-1]["ok"], "it cleans up all the same"
+
+
+@pytest.mark.embedded
 def test_rehearsal_ends_early_where_no_worker_can_be_used_and_says_why(tmp_path: Path) -> None:
     """The rights are there; all the same nobody can read Workloads on the workers."""
     with embedded(tmp_path, workers=2) as (servers, arguments):

@@ -12,7 +12,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +20,10 @@ from urllib.parse import urlsplit
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from joserfc import jws
+from joserfc.errors import JoseError
 
-from budgets.texts import UnreadableText, read_yaml
+from budgets.texts import UnreadableText, read_json, read_yaml
 from clusters.errors import FieldFault, KubeconfigRejected, Refusal
 
 SIZE_LIMIT = 256 * 1024
@@ -46,13 +48,17 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigFacts:
-    """What may be shown of a kubeconfig: nothing of it opens a door."""
+    """What may be shown of a kubeconfig: nothing of it opens a door.
+
+    Attributes:
+        ends: When its client certificate or its token says that it ends; None: it does not say.
+    """
 
     context: str
     server: str
     ca_fingerprint: str
     user_kind: str
-    certificate_ends: datetime | None
+    ends: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +177,20 @@ def facts_of(text: str, *, context: str = "") -> KubeconfigFacts:
         server=connection.server,
         ca_fingerprint=fingerprint(connection.ca_pem),
         user_kind="client certificate" if certificate else "bearer token",
-        certificate_ends=certificate.not_valid_after_utc if certificate else None,
+        ends=certificate.not_valid_after_utc if certificate else _token_ends(connection.token),
     )
+
+
+def _token_ends(token: str) -> datetime | None:
+    """What ``exp`` of a JSON Web Token says (RFC 7519), as service accounts have them.
+
+    Nothing of it is verified: it is shown to people, and the cluster decides.
+    """
+    try:
+        claims = read_json(jws.extract_compact(token.encode()).payload)
+        return datetime.fromtimestamp(claims["exp"], UTC)
+    except (JoseError, ValueError, TypeError, LookupError, OverflowError, OSError):
+        return None
 
 
 def _chosen(config: Kubeconfig, context: str) -> str:

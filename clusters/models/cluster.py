@@ -103,6 +103,7 @@ class Cluster(FrozenFields):
     ca_fingerprint = models.CharField(max_length=100, blank=True)
     # Of its namespace kube-system: what tells this cluster from every other. Empty: not asked yet.
     uid = models.CharField(max_length=64, blank=True)
+    # Of the client certificate or the token; None: it does not say.
     certificate_expires_at = models.DateTimeField(null=True, blank=True)
     # Never shown, never logged, never in a task argument.
     kubeconfig_sealed = models.BinaryField()

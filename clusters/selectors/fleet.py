@@ -17,6 +17,7 @@ from budgets.models import MeterState, User
 from budgets.records import record_of
 from budgets.selectors import roles_of
 from budgets.selectors.approvals import open_proposals
+from clusters.credentials import ENDS_SOON
 from clusters.kube.own_account import OwnAccountUnusable
 from clusters.models import Cluster, ClusterHealth, Drift, ObjectState, ShiftRun, WorkloadState
 from clusters.models.cluster import ClusterQuerySet
@@ -68,6 +69,12 @@ class ClusterRow:
     def unreadable(self) -> str:
         """Why it cannot be asked for want of a credential, for people; empty where it can."""
         return "" if self.is_reachable else _UNREADABLE.get(self.reason, "")
+
+    @property
+    def is_credential_ending(self) -> bool:
+        """Whether people have to renew its credential now, or should have."""
+        ends = self.certificate_expires_at
+        return ends is not None and ends - timezone.now() < ENDS_SOON
 
 
 def require_platform(user: User, what: str) -> None:

@@ -58,6 +58,11 @@ _CLUSTER_NUMBERS: Final[Sequence[Number[ClusterRow]]] = (
         "How long the cluster's last answer took.",
         lambda x: None if x.latency_ms is None else x.latency_ms / 1000,
     ),
+    (
+        "portal_cluster_credential_expiry_timestamp_seconds",
+        "When the portal's credential for the cluster ends, if it says so.",
+        lambda x: None if (ends := x.certificate_expires_at) is None else ends.timestamp(),
+    ),
 )
 _BAR_NUMBERS: Final[Sequence[Number[BudgetBar]]] = (
     ("portal_budget_committed_gpus", "Committed GPUs.", lambda x: x.committed),

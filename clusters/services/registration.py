@@ -255,7 +255,7 @@ def _show(row: Cluster, facts: KubeconfigFacts) -> None:
     row.context = facts.context
     row.user_kind = facts.user_kind
     row.ca_fingerprint = facts.ca_fingerprint
-    row.certificate_expires_at = facts.certificate_ends
+    row.certificate_expires_at = facts.ends
 
 
 def _require_reached(table: PreflightTable) -> None:

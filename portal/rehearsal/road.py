@@ -21,7 +21,7 @@ from budgets.models import Interval, UsageRecord
 from budgets.plan import ClusterPlace, RevisionDraft, plan_quota, short_form_lines
 from clusters import services
 from clusters.documents.conditions import is_true
-from clusters.errors import ClusterError, NotFound
+from clusters.errors import AdmissionDenied, ClusterError, Forbidden, NotFound
 from clusters.kube import resources as r
 from clusters.kube.client import KubeClient, Selection
 from clusters.models import AppliedGeneration, Cluster
@@ -35,6 +35,10 @@ ACCOUNT = "rehearsal"
 JOB = "rehearsal"
 ROLES = {"manager": Cluster.Role.MANAGER, "cluster": Cluster.Role.SINGLE}
 """Of clusters by their slugs here; all others are workers."""
+NO_USER = (
+    "The portal's own account may not submit jobs, and needs not. Give --user the kubeconfig of "
+    "somebody who may; yours as an admin of the cluster will do."
+)
 
 
 class Rehearsal:
@@ -241,7 +245,12 @@ class Rehearsal:
                 command=self._options.run or (),
                 is_dispatched=not self._options.is_single,
             )
-            self.user.create(r.JOB, job)
+            try:
+                self.user.create(r.JOB, job)
+            except Forbidden as error:
+                if self._options.user or isinstance(error, AdmissionDenied):
+                    raise
+                raise StepFailed(plain(str(error)), [NO_USER]) from error
             self._made_job = True
             facts.append(f"job {namespace}/{JOB} with {self._options.gpus} GPUs")
 

@@ -22,7 +22,7 @@ from portal.web.htmx import render
 from portal.web.numbers import money_text
 from portal.web.pages import form_page, may_bill, page, require_finance, typed
 
-PROPOSED = "It waits for somebody else's approval."
+PROPOSED = "It waits for approval, on Approvals."
 SHOWN = 100
 POINTS_SHOWN = 200
 

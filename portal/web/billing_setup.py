@@ -47,7 +47,7 @@ _TWO_PEOPLE = (
     "A rate far from the last one that two people agreed on, or one for the past, waits for a "
     "second person."
 )
-_RECORDED = "It is recorded, or waits for somebody else's approval: see Approvals."
+_RECORDED = "It is recorded, or waits for approval, on Approvals."
 
 
 class AdjustmentForm(ChoosingForm):
@@ -103,7 +103,7 @@ def adjustments(request: HttpRequest, user: User) -> HttpResponseBase:
         form=AdjustmentForm if may_write else None,
         do=propose,
         button="Propose an adjustment",
-        said="It waits for somebody else's approval.",
+        said=PROPOSED,
     )
     return sections_page(
         request,

@@ -249,6 +249,9 @@ def _cluster(today: seen.ClusterToday) -> Iterator[Need]:
         roles = ", ".join(shift.role for shift in today.idle)
         why = next((shift.failure for shift in today.idle if shift.failure), "")
         yield need("trouble", f"has no shift at work for: {roles}.", why)
+    if row.is_credential_ending:
+        words = format_html("Its credential ends {}.", when(row.certificate_expires_at))
+        yield need("warn", "needs a new kubeconfig.", words)
     if not row.writes_enabled:
         yield need("warn", "gets no changes.", "Writing to it is switched off, so changes wait.")
     if today.parked:

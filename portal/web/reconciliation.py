@@ -16,7 +16,7 @@ from budgets.models import User
 from budgets.selectors import billing as read
 from budgets.services import billing as actions
 from clusters import selectors as seen
-from portal.web.approvals import Approving
+from portal.web.approvals import PROPOSED, Approving
 from portal.web.forms import DayField, PortalForm, ReasonForm
 from portal.web.htmx import render
 from portal.web.pages import (
@@ -91,7 +91,7 @@ def discrepancy(request: HttpRequest, user: User, key: int) -> HttpResponseBase:
     deeds = {
         "accept": Deed(partial(decide, is_approved=True), "It is accepted."),
         "decline": Deed(partial(decide, is_approved=False), "It is open."),
-        "propose": Deed(propose, "It waits for somebody else's approval.", form),
+        "propose": Deed(propose, PROPOSED, form),
     }
     if answer := pressed(request, deeds, to=request.path):
         return answer

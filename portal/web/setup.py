@@ -46,6 +46,7 @@ STEP_PAGES = {
     "workspaces": "setup_workspaces",
     "members": "setup_people",
     "budgets": "workspaces",
+    "finance": "setup_people",
 }
 PARTS = (
     ("setup_flavors", "GPU flavors", "Kinds of GPU nodes: labels, taints, resource name."),

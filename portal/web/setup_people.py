@@ -9,6 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django.utils.html import format_html
 
 from budgets import services as promises
 from budgets.models import Pool, PoolShare, UsageLabel, User
@@ -288,24 +289,27 @@ def group(request: HttpRequest, user: User, rule_id: int) -> HttpResponseBase:
 def installation(request: HttpRequest, user: User) -> HttpResponseBase:
     """Whether one person runs everything alone, and by which labels use is grouped."""
     row = read_installation()
+    text: str
     if row.is_one_person:
-        text = (
-            f"Since {when(row.one_person_since)} one person has run everything alone and approves "
-            "their own proposals. Every statement says so. Switching it off is final."
+        text = format_html(
+            "Since {} one person has run everything alone and approves their own proposals. Every "
+            "statement says so. Switching it off is final.",
+            when(row.one_person_since),
         )
         switch, button = promises.end_one_person, "Ask for two people, for good"
         said = "From now on, two people have to agree on what moves money."
     elif row.one_person_until is not None:
-        text = (
-            f"Until {when(row.one_person_until)} one person ran everything alone. Since then two "
-            "people have to agree on what moves money, for good."
+        text = format_html(
+            "Until {} one person ran everything alone. Since then two people have to agree on what "
+            "moves money, for good.",
+            when(row.one_person_until),
         )
         switch = None
     else:
         text = (
             "Two people have to agree on what moves money. Where nobody else is here, one person "
-            "can "
-            "approve their own proposals. Every statement says so, and switching it off is final."
+            "can approve their own proposals. Every statement says so, and switching it off is "
+            "final."
         )
         switch, button = promises.start_one_person, "Let one person run everything alone"
         said = "One person runs everything alone. Next, give yourself the finance role."

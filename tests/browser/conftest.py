@@ -112,6 +112,10 @@ def chromium() -> Iterator[Browser]:
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
+# Of the portal's own templates and tags, where a text was escaped that was HTML already.
+MARKUP = ("</time>", "</span>", "</a>", "</code>", "&lt;", "&amp;", "&#x27;")
+
+
 class Watched:
     """A page with what went wrong on it.
 
@@ -166,6 +170,8 @@ class Watched:
         assert findings(self.page) == []
         overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert self.page.evaluate(overflow) <= 0, f"{self.page.url} is wider than the window"
+        shown = self.page.locator("body").inner_text()
+        assert [mark for mark in MARKUP if mark in shown] == [], f"{self.page.url} shows markup"
 
     def unexpected(self) -> list[str]:
         return [

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from budgets import services
 from budgets.models import Budget
+from budgets.selectors.billing import month_at
+from budgets.services import utc_now
 from clusters.devcluster.cluster import ClusterOptions, DevCluster
 from clusters.devcluster.server import DevServer
 from clusters.models import Cluster
 from tests.browser.conftest import Watched, visiting
 from tests.builders import PASSWORD
+from tests.factories import FlavorFactory, UsageRecordFactory, WorkspaceFactory
 
 # Two minutes for a person who fills one of them in five seconds.
 MOST_FIELDS = 24
@@ -36,7 +40,7 @@ def empty(chromium: Browser, server: str, transactional_db) -> Iterator[Callable
 def fill(page: Page, **typed: str) -> int:
     """Type into fields by the end of their names; how many."""
     for name, value in typed.items():
-        field = page.locator(f"main form [name={name}]:visible").first
+        field = page.locator(f"main form [name='{name}']:visible").first
         if field.evaluate("field => field.tagName") == "SELECT":
             field.select_option(value)
         else:
@@ -111,6 +115,57 @@ def test_set_up_leads_from_nothing_to_the_first_budget(empty, cluster: DevServer
 
     assert Budget.objects.get().in_force is not None
     assert typed <= MOST_FIELDS
+
+
+def test_one_person_goes_on_to_the_first_statement(empty, thawed):
+    """Two people set prices, of whom a new one approves only a day later; or one, who says so."""
+    hour = utc_now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    month = month_at(hour)
+    space, h100 = WorkspaceFactory(name="Vision"), FlavorFactory(slug="h100", name="H100")
+    UsageRecordFactory(workspace=space, flavor=h100, hour=hour, burst=7200)
+    watched = empty()
+    page = watched.sign_in("ada")
+    alone = "Let one person run everything alone"
+    watched.open("/billing/rates/")
+    expect(page.locator("main")).to_contain_text("Somebody in finance proposes the first one")
+
+    watched.choose("Platform", "Set-up")
+    page.get_by_role("link", name="Installation", exact=True).click()
+    page.locator("summary", has_text=alone).click()
+    form = page.locator("form", has=page.get_by_role("button", name=alone))
+    form.get_by_label("Reason").fill("Only ada is here")
+    press(page, alone)
+    expect(page.get_by_text("approves their own proposals")).to_be_visible()
+    watched.check()
+    watched.choose("Platform", "Set-up")
+    page.get_by_role("link", name="People and roles", exact=True).click()
+    page.get_by_role("link", name="ada", exact=True).click()
+    page.locator("summary", has_text="Give role").click()
+    page.locator("[name=role]").select_option("Finance")
+    press(page, "Give role")
+
+    page.get_by_role("link", name="Billing", exact=True).click()
+    page.get_by_role("link", name="Rate cards", exact=True).click()
+    page.get_by_role("link", name="Propose a card").click()
+    prices = {"h100.committed": "2.00", "h100.burst": "3.00"}
+    fill(page, name="First card", reason="the first prices", **prices)
+    press(page, "Propose it")
+    expect(page.get_by_text("you approve it yourself")).to_be_visible()
+    fill(page, valid_from=f"{hour:%Y-%m-%dT%H:%M}", reason="the first prices")
+    press(page, "Propose to activate it")
+    page.get_by_role("link", name="Approvals", exact=True).click()
+    page.locator("section", has_text="Waiting").locator("tbody th a").click()
+    press(page, "Approve it")
+    expect(page.get_by_text("Approved").first).to_be_visible()
+
+    watched.open(f"/billing/months/{month.name}/")
+    press(page, "Draw up the statements")
+    statements = page.locator("section", has=page.get_by_role("heading", name="Statements"))
+    expect(statements.locator("tbody tr", has_text="Draft").first).to_be_visible()
+    statements.get_by_role("link", name=space.account.name).click()
+    expect(page.get_by_text("One person ran this installation alone")).to_be_visible()
+    watched.check()
+    watched.keep("first-statement")
 
 
 def test_the_same_cluster_is_refused_under_another_name(empty, cluster: DevServer):

@@ -248,6 +248,7 @@ def test_setup_steps_lead_an_admin_and_nobody_else(fleet: SmallFleet):
         "workspaces": True,
         "members": True,
         "budgets": False,
+        "finance": True,
     }
     assert selectors.setup_steps(fleet.owner) == []
 

@@ -210,11 +210,34 @@ def test_facts_show_no_credential() -> None:
     user = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(KEY)}
     facts = facts_of(kubeconfig(user=user))
     assert facts.user_kind == "client certificate"
-    assert facts.certificate_ends == ENDS
+    assert facts.ends == ENDS
     assert len(facts.ca_fingerprint.split(":")) == 32
     assert facts.server == "https://10.0.0.1:6443"
     assert "t0ken" not in repr(facts_of(kubeconfig()))
     assert "t0ken" not in repr(parse(kubeconfig()))
+
+
+def jwt(claims: str) -> str:
+    """A token as ``kubectl create token`` prints it; nothing here looks at its signature."""
+    parts = ('{"alg": "RS256"}', claims, "signature")
+    return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("token", "ends"),
+    [
+        pytest.param(jwt(f'{{"exp": {int(ENDS.timestamp())}}}'), ENDS, id="it says"),
+        pytest.param(jwt('{"sub": "portal"}'), None, id="it does not say"),
+        pytest.param(jwt('{"exp": "soon"}'), None, id="no number"),
+        pytest.param(jwt('{"exp": 1e300}'), None, id="beyond every calendar"),
+        pytest.param(jwt("[]"), None, id="no object"),
+        pytest.param(jwt("[" * 10_000), None, id="nested"),
+        pytest.param("s3cr3t-t0ken", None, id="no JWT"),
+        pytest.param("a.b.c", None, id="no base64"),
+    ],
+)
+def test_facts_say_when_a_token_ends(token: str, ends: dt.datetime | None) -> None:
+    assert facts_of(kubeconfig(user={"token": token})).ends == ends
 
 
 def test_client_key_lies_on_disk_only_while_it_loads(

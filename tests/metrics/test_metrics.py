@@ -57,8 +57,9 @@ def labels(**values: str) -> tuple[tuple[str, str], ...]:
 def worker(fleet: SmallFleet) -> Cluster:
     """A cluster that answered a minute ago, whose quota shift has set an object aside."""
     cluster = Cluster.objects.create(
-        slug="gpu-east", name="East", role="worker", mode="portal", server="https://east"
-    )
+        slug="gpu-east", name="East", role="worker", mode="portal", server="https://east",
+        certificate_expires_at=datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC),
+    )  # fmt: skip
     now = datetime.now(UTC)
     ClusterHealth.objects.create(
         cluster=cluster, reachable=True, checked_at=now, last_contact_at=now, latency_ms=20
@@ -93,6 +94,8 @@ def test_clusters_and_shifts_are_shown(client: Client, worker: Cluster) -> None:
     numbers = scrape(client)
     assert numbers["portal_cluster_reachable", labels(cluster="gpu-east")] == 1
     assert numbers["portal_cluster_latency_seconds", labels(cluster="gpu-east")] == 0.02
+    ends = numbers["portal_cluster_credential_expiry_timestamp_seconds", labels(cluster="gpu-east")]
+    assert ends == worker.certificate_expires_at.timestamp()
     where = labels(cluster="gpu-east", role="quota")
     assert numbers["portal_shift_alive", where] == 1
     assert numbers["portal_shift_parked_keys", where] == 3

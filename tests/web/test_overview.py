@@ -118,6 +118,19 @@ def test_a_lost_cluster_and_a_role_that_nobody_works_on_are_trouble(
     assert "Every cluster answers" not in text
 
 
+@pytest.mark.parametrize(("days", "is_told"), [(13, True), (-1, True), (15, False)])
+def test_a_credential_that_ends_soon_is_told(
+    visitors: Visitors, east: Cluster, days: int, is_told: bool
+):
+    visitors.fleet.revise(visitors.fleet.vision, line("h100", 16))
+    shift(east)
+    ends = timezone.now() + timedelta(days=days)
+    Cluster.objects.update(certificate_expires_at=ends)
+    text = visitors.text("admin", "/")
+    assert ("GPU east needs a new kubeconfig." in text) is is_told
+    assert (f"{ends:%Y-%m-%d}" in text) is is_told
+
+
 def test_a_shift_that_has_just_ended_is_no_trouble(visitors: Visitors, east: Cluster):
     shift(east, age=timedelta(seconds=20), ended_at=timezone.now(), outcome="done")
     assert "nobody at work" not in visitors.text("admin", "/")

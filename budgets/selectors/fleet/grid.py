@@ -252,6 +252,13 @@ def setup_steps(user: User) -> list[SetupStep]:
             "Three fields: committed GPUs, burst limit, preferred flavor.",
             Q(Exists(BudgetRevision.objects.all())),
         ),
+        (
+            "finance",
+            "Name who sets prices",
+            "Two people in finance agree on prices; a new one can approve a day later. If you run "
+            "everything alone, say so on Installation first, then give yourself the role.",
+            Q(Exists(Membership.objects.filter(role=Role.FINANCE))),
+        ),
     )
     # One question to the database, for each first page of an admin asks it.
     found = User.objects.filter(pk=user.pk).values(

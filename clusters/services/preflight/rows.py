@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from clusters.credentials import ENDS_SOON
 from clusters.documents.kueue_versions import (
     FOLLOWED,
     FORMER,
@@ -32,7 +33,6 @@ OK, WARN, FAULT = "ok", "warn", "fault"
 SKEW_WARN_S = 5
 LATENCY_WARN_S = 0.5
 RETENTION_MIN = timedelta(hours=1)
-CERTIFICATE_WARN = timedelta(days=14)
 _POLICY_KINDS: Final = {
     "ValidatingAdmissionPolicy": r.VALIDATING_POLICY,
     "MutatingAdmissionPolicy": r.MUTATING_POLICY,
@@ -52,7 +52,7 @@ def unreachable(error: ClusterError) -> PreflightRow:
 
 
 def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[PreflightRow]:
-    """Version, latency, clock and certificate."""
+    """Version, latency, clock, and how long the credential opens it."""
     milliseconds = round(probe.latency_s * 1000)
     yield PreflightRow("Reachable", OK, f"Kubernetes {probe.version}")
     advice = "Over a slow line budgets arrive late. Run the portal nearer to the cluster."
@@ -66,9 +66,9 @@ def first_rows(probe: Probe, cluster: Cluster, now: datetime) -> Iterator[Prefli
         yield _warned_if(is_off, "Clock", found, advice)
     if cluster.certificate_expires_at is not None:
         left = cluster.certificate_expires_at - now
-        state = FAULT if left <= timedelta(0) else WARN if left < CERTIFICATE_WARN else OK
+        state = FAULT if left <= timedelta(0) else WARN if left < ENDS_SOON else OK
         yield PreflightRow(
-            "Client certificate",
+            "Credential",
             state,
             f"ends {cluster.certificate_expires_at:%Y-%m-%d %H:%M} UTC",
             "Renew the kubeconfig before then." if state != OK else "",
