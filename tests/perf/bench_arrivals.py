@@ -144,7 +144,11 @@ class _Observer(threading.Thread):
                 if len(self._seen) >= count and time.monotonic() - self._last > SILENCE_S:
                     return
             time.sleep(0.1)
-        raise StartError(f"who waits is still written to after {SETTLES_S:g} s")
+        quiet, watch = time.monotonic() - self._last, "alive" if self.is_alive() else "over"
+        raise StartError(
+            f"it is not quiet after {SETTLES_S:g} s: {len(self._seen)} of {count} were seen, the "
+            f"last event came {quiet:.1f} s ago, and the watch is {watch}"
+        )
 
     def wait_for(self, names: list[str]) -> Mapping[str, float]:
         """When each of these was admitted, on the monotonic clock."""
