@@ -1006,3 +1006,25 @@ def test_workload_that_is_passed_over_has_the_evidence_of_its_equal():
     text = "Bypassed scheduling evaluation because an equivalent workload recently failed"
     want = replace(first, reason="WaitingForQuota", message=text, position=2)
     assert explained(world, "second") == want
+
+
+def test_reports_follow_a_workload_that_is_admitted_moved_and_gone():
+    world = World()
+    world.feed(cluster_queue("q", group(f0=quota(8))))
+    document = workload("w", "q", gpus=3)
+
+    def counts() -> list[tuple[int, int]]:
+        found = [cluster_queue_report(world.engine, "q"), local_queue_report(world.engine, "ns/q")]
+        return [(report.reserving, report.admitted) for report in found]
+
+    world.feed(reserved(document, "q", is_admitted=False))
+    assert counts() == [(1, 0), (1, 0)]
+    world.feed(reserved(document, "q"))
+    assert counts() == [(1, 1), (1, 1)]
+    used = cluster_queue_report(world.engine, "q").flavors_usage
+    assert used == cluster_queue_report(world.engine, "q").flavors_reservation != []
+    world.engine.delete("ClusterQueue", key="q", now=world.now)
+    world.feed(cluster_queue("q", group(f0=quota(8))))
+    assert counts() == [(1, 1), (1, 1)], "what is held is counted again when its queue comes back"
+    world.engine.delete("Workload", key="ns/w", now=world.now)
+    assert counts() == [(0, 0), (0, 0)]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
+from clusters.kueue.amounts import Amount, FlavorResource, add_usage
+from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.explanation.what_if import Bounds, what_if
+from clusters.kueue.quota.tree import Held, Holding
 from tests.kueue.random_fleets import MONTHS, Life, changed, value_of
 
 FEW, MANY = 200, 10_000
@@ -16,6 +21,7 @@ def live(seed: int) -> Life:
     asks_at = seed % MONTHS
     for month in range(MONTHS):
         life.month()
+        check_tallies(life.engine)
         if month == asks_at:
             life.engine.state.settle(life.now)
             before = value_of(life.engine)
@@ -24,6 +30,29 @@ def live(seed: int) -> Life:
             assert list(changed(before, value_of(life.engine))) == []
     end(life)
     return life
+
+
+def check_tallies(engine: Engine) -> None:
+    """What queues show that they hold is what their workloads hold, added up."""
+    for name, queue in engine.state.snapshot.queues.items():
+        holdings = list(queue.holdings.values())
+        assert_adds_up(queue.held, holdings, name)
+        by_local = defaultdict(list)
+        for holding in holdings:
+            by_local[holding.workload.local_queue].append(holding)
+        assert queue.held_of.keys() == by_local.keys(), name
+        for key, mine in by_local.items():
+            assert_adds_up(queue.held_of[key], mine, f"{name} through {key}")
+
+
+def assert_adds_up(held: Held, holdings: list[Holding], where: str) -> None:
+    """Reserving and admitted, in number and in amounts."""
+    admitted = [holding for holding in holdings if holding.workload.is_admitted]
+    for tally, those in ((held.reserving, holdings), (held.admitted, admitted)):
+        total: dict[FlavorResource, Amount] = {}
+        for holding in those:
+            add_usage(total, holding.usage)
+        assert (tally.count, tally.amounts()) == (len(those), total), where
 
 
 def end(life: Life) -> None:

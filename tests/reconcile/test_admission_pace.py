@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -22,6 +23,7 @@ from clusters.reconcile.admission.pace import (
     PASS_REST,
     QUEUE_EVERY_S,
     QUIET_AFTER_S,
+    SAME_QUEUE_EVERY_S,
     SWEEP_EVERY_S,
     WORKLOAD_EVERY_S,
     CyclePace,
@@ -114,6 +116,29 @@ def test_they_follow_one_another_at_their_pace_while_decisions_are_written(
         # Of a shift that was busy for a moment, and then for long.
         now += every_s * (2.01 if len(taken) < 5 else 100)
     assert taken == [AT_ONCE, 2, 2, 2, 2, AT_ONCE, AT_ONCE, AT_ONCE]
+
+
+@pytest.mark.parametrize("is_hasty", [True, False])
+def test_a_queue_that_changes_all_the_time_rests_and_tells_its_last_state(is_hasty: bool):
+    low, now = LowPriority(), 10.0
+    busy, other = "ClusterQueue:busy", "ClusterQueue:other"
+    times: dict[str, list[float]] = {busy: [], other: []}
+    for turn in range(400):
+        if turn < 300:
+            if is_hasty:
+                low.note_haste(now)
+            low.change([busy])
+        if turn in (40, 60):
+            low.change([other])
+            low.begin_pass([busy, other], now=now)
+        for key in told(low, now):
+            times[key].append(now)
+            low.answered(key)
+        now += 0.01
+    gaps = [later - first for first, later in pairwise(times[busy])]
+    assert gaps == [pytest.approx(SAME_QUEUE_EVERY_S, abs=QUEUE_EVERY_S + 0.02)] * 6
+    assert len(times[other]) == 2
+    assert low.wait_s(now) is None, "nothing is left untold"
 
 
 def test_pass_over_the_queues_takes_no_longer_where_the_cluster_answers_late():

@@ -172,7 +172,8 @@ class ClusterState:
         if not holding.workload.reservation.is_admitted:
             reservation = replace(holding.workload.reservation, is_admitted=True)
             workload = replace(holding.workload, reservation=reservation)
-            self.workloads[key] = holding.workload = workload
+            self.workloads[key] = workload
+            self.snapshot.renew(holding, workload)
         queue = self.snapshot.queues.get(holding.cluster_queue)
         if queue is not None:
             queue.generation += 1
@@ -393,7 +394,8 @@ class ClusterState:
             self.wake(holding.cluster_queue)
         if not _holds_alike(holding, workload):
             self.revision += 1
-        self.workloads[workload.key] = holding.workload = workload
+        self.workloads[workload.key] = workload
+        self.snapshot.renew(holding, workload)
         holding.is_evicted = workload.is_evicted
         return True
 

@@ -7,16 +7,14 @@ Source: Kueue pkg/controller/core/{clusterqueue,localqueue}_controller.go, v0.19
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from clusters.kueue.amounts import (
     ZERO,
-    Amount,
     FlavorResource,
     Usage,
-    add_usage,
     format_amount,
     subtract,
     whole,
@@ -25,8 +23,10 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.queueing.readiness import ActiveCondition, local_queue_condition
 from clusters.kueue.quota.fair_sharing import share_of
 from clusters.kueue.quota.resource_node import ResourceNode
-from clusters.kueue.quota.tree import ClusterQueueState, Holding
+from clusters.kueue.quota.tree import ClusterQueueState, Held, Tally
 from clusters.kueue.workload.workloads import Workload, scaled
+
+_NOTHING = Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,14 @@ def cluster_queue_report(engine: Engine, name: str) -> QueueReport:
     engine.state.refresh()
     queue = engine.state.snapshot.queues[name]
     pending = engine.state.queues.queue(name)
-    holdings = list(queue.holdings.values())
-    admitted = [item for item in holdings if item.workload.is_admitted]
+    held = queue.held
     return QueueReport(
         condition=engine.state.condition(queue.spec),
-        flavors_reservation=_flavors(queue, holdings, shows_borrowed=True),
-        flavors_usage=_flavors(queue, admitted, shows_borrowed=True),
+        flavors_reservation=_flavors(queue, held.reserving, shows_borrowed=True),
+        flavors_usage=_flavors(queue, held.admitted, shows_borrowed=True),
         pending=len(pending) if pending is not None else 0,
-        reserving=len(holdings),
-        admitted=len(admitted),
+        reserving=held.reserving.count,
+        admitted=held.admitted.count,
         weighted_share=share_of(queue.node).published,
     )
 
@@ -80,20 +79,15 @@ def local_queue_report(engine: Engine, key: str) -> QueueReport:
     engine.state.refresh()
     spec = engine.state.queues.local_queues[key]
     queue = engine.state.snapshot.queues.get(spec.cluster_queue)
-    holdings = [
-        item
-        for item in (queue.holdings.values() if queue is not None else ())
-        if item.workload.local_queue == key
-    ]
-    admitted = [item for item in holdings if item.workload.is_admitted]
+    held = queue.held_of.get(key, _NOTHING) if queue is not None else _NOTHING
     condition = engine.state.condition(queue.spec) if queue is not None else None
     return QueueReport(
         condition=local_queue_condition(spec, queue=condition),
-        flavors_reservation=_flavors(queue, holdings, shows_borrowed=False),
-        flavors_usage=_flavors(queue, admitted, shows_borrowed=False),
+        flavors_reservation=_flavors(queue, held.reserving, shows_borrowed=False),
+        flavors_usage=_flavors(queue, held.admitted, shows_borrowed=False),
         pending=engine.state.queues.waiting_in(key),
-        reserving=len(holdings),
-        admitted=len(admitted),
+        reserving=held.reserving.count,
+        admitted=held.admitted.count,
     )
 
 
@@ -176,13 +170,11 @@ def share_reports(engine: Engine) -> Iterator[ShareReport]:
 
 
 def _flavors(
-    queue: ClusterQueueState | None, holdings: Iterable[Holding], *, shows_borrowed: bool
+    queue: ClusterQueueState | None, held: Tally, *, shows_borrowed: bool
 ) -> list[dict[str, Any]]:
     if queue is None:
         return []
-    total: dict[FlavorResource, Amount] = {}
-    for holding in holdings:
-        add_usage(total, holding.usage)
+    total = held.amounts()
     return [
         {
             "name": flavor,

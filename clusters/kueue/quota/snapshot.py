@@ -58,6 +58,7 @@ class Snapshot:
             state.holdings = self._elsewhere.pop(spec.name, {})
             for holding in state.holdings.values():
                 state.node.add_all(holding.usage)
+                state.note(holding, 1)
         elif state.spec.cohort != spec.cohort:
             self._leave(state)
         state.spec = spec
@@ -206,7 +207,17 @@ class Snapshot:
         else:
             state.holdings[key] = holding
             state.node.add_all(holding.usage)
+            state.note(holding, 1)
         return holding
+
+    def renew(self, holding: Holding, workload: Workload) -> None:
+        """A newer state of a workload holds the same in the same ClusterQueue."""
+        state = self.queues.get(holding.cluster_queue)
+        if state is not None:
+            state.note(holding, -1)
+        holding.workload = workload
+        if state is not None:
+            state.note(holding, 1)
 
     def release(self, key: str) -> Holding | None:
         """Give back what a workload holds; returns what it was, ``None`` for nothing."""
@@ -219,6 +230,7 @@ class Snapshot:
         if state is not None:
             del state.holdings[key]
             state.node.remove_all(holding.usage)
+            state.note(holding, -1)
             state.generation += 1
             return holding
         elsewhere = self._elsewhere[holding.cluster_queue]
@@ -228,17 +240,12 @@ class Snapshot:
         return holding
 
     def admitted_of(self, local_queue: str, *, queue: str) -> dict[str, Amount]:
-        """What the admitted workloads of a LocalQueue hold in a ClusterQueue, by resource.
-
-        Cost: O(what is held in the ClusterQueue).
-        """
+        """What the admitted workloads of a LocalQueue hold in a ClusterQueue, by resource."""
         total: dict[str, Amount] = {}
         state = self.queues.get(queue)
-        for holding in state.holdings.values() if state is not None else ():
-            workload = holding.workload
-            if workload.is_admitted and workload.local_queue == local_queue:
-                for key, amount in holding.usage.items():
-                    total[key.resource] = add(total.get(key.resource, ZERO), amount)
+        held = state.held_of.get(local_queue) if state is not None else None
+        for key, amount in held.admitted.amounts().items() if held is not None else ():
+            total[key.resource] = add(total.get(key.resource, ZERO), amount)
         return total
 
     def past_usage(self, holding: Holding) -> float | None:

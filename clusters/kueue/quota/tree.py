@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clusters.kueue.amounts import ZERO, Amount, FlavorResource, Usage
+from clusters.kueue.amounts import ZERO, Amount, FlavorResource, Usage, amount_of, whole
 from clusters.kueue.quota.resource_node import ResourceNode
 from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, ResourceGroup
 from clusters.kueue.topology.tree import PlacedUse
@@ -45,6 +45,48 @@ class Holding:
 
 
 @dataclass(slots=True, eq=False)
+class Tally:
+    """What several workloads hold together, kept as they come and go.
+
+    Attributes:
+        count: how many they are.
+        usage: by flavor and resource: how much, without the bounds of an amount, so that what was
+            added can be taken away again; and by how many.
+    """
+
+    count: int = 0
+    usage: dict[FlavorResource, tuple[int, int]] = field(default_factory=dict)
+
+    def change(self, usage: Usage, sign: int) -> None:
+        """One more workload holds this (1), or one less (-1)."""
+        self.count += sign
+        for key, amount in usage.items():
+            number, holders = self.usage.get(key, (0, 0))
+            if holders + sign:
+                self.usage[key] = number + sign * whole(amount), holders + sign
+            else:
+                del self.usage[key]
+
+    def amounts(self) -> dict[FlavorResource, Amount]:
+        """How much is held; pairs that nobody holds anything of are missing."""
+        return {key: amount_of(number) for key, (number, _) in self.usage.items()}
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """What is held in a queue: by all that reserve quota there, and by those that are admitted."""
+
+    reserving: Tally = field(default_factory=Tally)
+    admitted: Tally = field(default_factory=Tally)
+
+    def change(self, holding: Holding, sign: int) -> None:
+        """It came (1) or went (-1)."""
+        self.reserving.change(holding.usage, sign)
+        if holding.workload.is_admitted:
+            self.admitted.change(holding.usage, sign)
+
+
+@dataclass(slots=True, eq=False)
 class ClusterQueueState:
     """A ClusterQueue in the tree.
 
@@ -52,6 +94,8 @@ class ClusterQueueState:
         node: its numbers.
         group_of: resource group by resource name.
         holdings: what workloads hold here, by workload key.
+        held: all of it together; what a try takes out counts on.
+        held_of: the same of each LocalQueue that anything is held through.
         generation: grows whenever a flavor that was refused may fit again.
         is_active: whether it may admit (see ``readiness``).
         is_reachable: false below a cycle of Cohorts.
@@ -64,6 +108,8 @@ class ClusterQueueState:
     node: ResourceNode
     group_of: dict[str, ResourceGroup] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
+    held: Held = field(default_factory=Held)
+    held_of: dict[str, Held] = field(default_factory=dict)
     generation: int = 0
     is_active: bool = False
     is_reachable: bool = True
@@ -75,6 +121,15 @@ class ClusterQueueState:
     def takes_part(self) -> bool:
         """Whether cycles see it as a queue; its quota and usage count either way."""
         return self.is_active and self.is_reachable
+
+    def note(self, holding: Holding, sign: int) -> None:
+        """Count what came (1) or went (-1)."""
+        self.held.change(holding, sign)
+        key = holding.workload.local_queue
+        mine = self.held_of.setdefault(key, Held())
+        mine.change(holding, sign)
+        if not mine.reserving.count:
+            del self.held_of[key]
 
     def follow(self, other: ClusterQueueState) -> None:
         """Take over what another one of the same specification knows of flavors and checks."""

@@ -2,7 +2,8 @@
 
 Why a workload is pending, and the statuses of queues, only tell; each write of them costs the API
 server as much as a decision does. So each is worked out when its turn comes, and while decisions
-are being written they are few. On a quiet cluster they follow at once.
+are being written they are few. On a quiet cluster they follow at once, but for a queue that was
+told just now.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Final
 # While decisions are written: seconds from one queue, and one workload, to the next.
 QUEUE_EVERY_S: Final = 0.05
 WORKLOAD_EVERY_S: Final = 0.2
+# At any time: seconds from one status of a queue to its next. One in which something happens all
+# the time would be written as often as all others together.
+SAME_QUEUE_EVERY_S: Final = 0.5
 # So many writes of each kind are under way at most. With one, what they tell would grow old just
 # when most happens: an API server at work takes longer to answer than it is to the next.
 AT_ONCE: Final = 8
@@ -40,6 +44,10 @@ class LowPriority:
         self._queues: dict[str, None] = {}
         self._changed: dict[str, None] = {}
         self._changed_in_row = 0
+        # Until when queues rest that were told just now, in the order of these times; and those of
+        # them that have something to tell again.
+        self._resting: dict[str, float] = {}
+        self._restless: set[str] = set()
         self._workload_lane, self._queue_lane = _Lane(WORKLOAD_EVERY_S), _Lane(QUEUE_EVERY_S)
         self._pass_at = self._hasty_at = float("-inf")
         self._pass_took_s = 0.0
@@ -60,12 +68,31 @@ class LowPriority:
             if key in self._queue_lane.under_way:
                 self._queue_lane.under_way[key] = True  # the write may not say it yet
             else:
+                self._wish(key, self._changed)
+
+    def _wish(self, key: str, wishes: dict[str, None]) -> None:
+        """A queue has something to tell, at once or when it has rested."""
+        if key in self._resting:
+            self._restless.add(key)
+        else:
+            wishes[key] = None
+
+    def _wake(self, now: float) -> None:
+        """Those that have rested may tell."""
+        while self._resting:
+            key, until = next(iter(self._resting.items()))
+            if until > now:
+                return
+            del self._resting[key]
+            if key in self._restless:
+                self._restless.discard(key)
                 self._changed[key] = None
 
     def begin_pass(self, keys: Iterable[str], *, now: float) -> None:
         """Look at every queue again."""
         self._pass_at, self._pass_took_s = now, 0.0
-        self._queues.update(dict.fromkeys(keys))
+        for key in keys:
+            self._wish(key, self._queues)
 
     def is_pass_due(self, now: float) -> bool:
         """Whether the last pass is over and was long enough ago for another."""
@@ -87,7 +114,9 @@ class LowPriority:
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until the next key may go; None while there is none, or enough are under way."""
-        waits = []
+        self._wake(now)
+        ends = (until for key, until in self._resting.items() if key in self._restless)
+        waits = [None if (first := next(ends, None)) is None else first - now]
         if self._changed or self._queues:
             waits.append(self._queue_lane.wait_s(now))
         if self._workloads:
@@ -96,6 +125,7 @@ class LowPriority:
 
     def next(self, now: float) -> str:
         """Take out a key that may go now, a queue before a workload; empty when there is none."""
+        self._wake(now)
         if (self._changed or self._queues) and self._queue_lane.wait_s(now) == 0.0:
             return self._next_queue()
         if self._workloads and self._workload_lane.wait_s(now) == 0.0:
@@ -122,12 +152,15 @@ class LowPriority:
         lane.under_way[key] = False
         if now - self._hasty_at < QUIET_AFTER_S:
             lane.rest(now)
+        if lane is self._queue_lane:
+            self._resting.pop(key, None)
+            self._resting[key] = now + SAME_QUEUE_EVERY_S
 
     def answered(self, key: str) -> bool:
         """Whether a write of this key was under way; then another may follow."""
         has_changed = self._lane_of(key).under_way.pop(key, None)
         if has_changed:
-            self._changed[key] = None
+            self._wish(key, self._changed)
         return has_changed is not None
 
     def _lane_of(self, key: str) -> _Lane:
