@@ -143,6 +143,7 @@ def test_one_person_goes_on_to_the_first_statement(empty, thawed):
     page.locator("summary", has_text="Give role").click()
     page.locator("[name=role]").select_option("Finance")
     press(page, "Give role")
+    expect(page.get_by_role("row", name="Finance")).to_be_visible()
 
     page.get_by_role("link", name="Billing", exact=True).click()
     page.get_by_role("link", name="Rate cards", exact=True).click()
@@ -153,7 +154,9 @@ def test_one_person_goes_on_to_the_first_statement(empty, thawed):
     expect(page.get_by_text("you approve it yourself")).to_be_visible()
     fill(page, valid_from=f"{hour:%Y-%m-%dT%H:%M}", reason="the first prices")
     press(page, "Propose to activate it")
-    page.get_by_role("link", name="Approvals", exact=True).click()
+    expect(page.get_by_text("It waits for approval")).to_be_visible()
+    sections = page.get_by_role("navigation", name="Sections")
+    sections.get_by_role("link", name="Approvals").click()
     page.locator("section", has_text="Waiting").locator("tbody th a").click()
     press(page, "Approve it")
     expect(page.get_by_text("Approved").first).to_be_visible()
