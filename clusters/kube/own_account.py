@@ -18,9 +18,8 @@ from typing import Final
 
 from django.conf import settings
 
-from budgets.texts import read_json
 from clusters.errors import CredentialUnusable, Refusal
-from clusters.kube.kubeconfig import Connection, faults_of
+from clusters.kube.kubeconfig import Connection, faults_of, told_by
 
 TOKEN: Final = "token"  # noqa: S105  a file's name
 AUTHORITY: Final = "ca.crt"
@@ -84,12 +83,8 @@ def own_user() -> str:
         OwnAccountUnusable: the token cannot be read, or is not one of a service account.
     """
     path = Path(settings.PORTAL_OWN_CLUSTER_FOLDER) / TOKEN
-    for part in read_token(path).split(".")[:2]:
-        try:
-            claims = read_json(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        except ValueError:
-            continue
-        name = claims.get("sub") if isinstance(claims, dict) else None
+    for said in told_by(read_token(path)):
+        name = said.get("sub")
         if isinstance(name, str) and name.startswith(_ACCOUNT) and len(name) <= NAME_MOST:
             return name
     raise _unusable(f"{path} is not the token of a service account. {_MOUNT}")

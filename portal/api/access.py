@@ -183,7 +183,7 @@ class OperationSerializer(RowSerializer[models.Operation]):
 
 
 class SetupStepSerializer(RecordSerializer[SetupStep]):
-    """One step from an empty portal to the first budget."""
+    """One step from an empty portal to the first bill."""
 
 
 class SchemaView(SpectacularJSONAPIView):

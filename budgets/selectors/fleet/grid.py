@@ -121,7 +121,7 @@ class FleetGrid:
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """One step from an empty portal to the first budget."""
+    """One step from an empty portal to the first bill."""
 
     key: str
     title: str

@@ -23,10 +23,8 @@ from clusters.kueue.cycle.engine import Engine
 from clusters.kueue.queueing.readiness import ActiveCondition, local_queue_condition
 from clusters.kueue.quota.fair_sharing import share_of
 from clusters.kueue.quota.resource_node import ResourceNode
-from clusters.kueue.quota.tree import ClusterQueueState, Held, Tally
+from clusters.kueue.quota.tree import ClusterQueueState, Tally
 from clusters.kueue.workload.workloads import Workload, scaled
-
-_NOTHING = Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def local_queue_report(engine: Engine, key: str) -> QueueReport:
     engine.state.refresh()
     spec = engine.state.queues.local_queues[key]
     queue = engine.state.snapshot.queues.get(spec.cluster_queue)
-    held = queue.held_of.get(key, _NOTHING) if queue is not None else _NOTHING
+    held = engine.state.snapshot.held_through(key, queue=spec.cluster_queue)
     condition = engine.state.condition(queue.spec) if queue is not None else None
     return QueueReport(
         condition=local_queue_condition(spec, queue=condition),

@@ -19,6 +19,7 @@ from clusters.kueue.quota.specifications import ClusterQueueSpec, CohortSpec, Fl
 from clusters.kueue.quota.tree import (
     ClusterQueueState,
     CohortState,
+    Held,
     Holding,
     mark_cyclic,
     queues_below,
@@ -239,12 +240,17 @@ class Snapshot:
             del self._elsewhere[holding.cluster_queue]
         return holding
 
+    def held_through(self, local_queue: str, *, queue: str) -> Held:
+        """What is held through a LocalQueue in a ClusterQueue, to be read only."""
+        state = self.queues.get(queue)
+        found = state.held_of.get(local_queue) if state is not None else None
+        return Held() if found is None else found
+
     def admitted_of(self, local_queue: str, *, queue: str) -> dict[str, Amount]:
         """What the admitted workloads of a LocalQueue hold in a ClusterQueue, by resource."""
         total: dict[str, Amount] = {}
-        state = self.queues.get(queue)
-        held = state.held_of.get(local_queue) if state is not None else None
-        for key, amount in held.admitted.amounts().items() if held is not None else ():
+        held = self.held_through(local_queue, queue=queue)
+        for key, amount in held.admitted.amounts().items():
             total[key.resource] = add(total.get(key.resource, ZERO), amount)
         return total
 

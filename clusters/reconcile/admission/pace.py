@@ -115,8 +115,9 @@ class LowPriority:
     def wait_s(self, now: float) -> float | None:
         """Seconds until the next key may go; None while there is none, or enough are under way."""
         self._wake(now)
-        ends = (until for key, until in self._resting.items() if key in self._restless)
-        waits = [None if (first := next(ends, None)) is None else first - now]
+        waits: list[float | None] = [
+            until - now for key, until in self._resting.items() if key in self._restless
+        ]
         if self._changed or self._queues:
             waits.append(self._queue_lane.wait_s(now))
         if self._workloads:
