@@ -123,10 +123,17 @@ class _Observer(threading.Thread):
         self._last = time.monotonic()
 
     def run(self) -> None:
-        options = WatchOptions(self._version, timeout_s=1200, idle_timeout_s=1200)
         # The client is closed under it in the end; whoever waits in between has a limit.
-        with suppress(ClusterError), self._client.watch(r.WORKLOAD, options=options) as stream:
+        with suppress(ClusterError):
+            while True:
+                self._watch()
+
+    def _watch(self) -> None:
+        """Until the API server ends the watch, as it does with one that reads too slowly."""
+        options = WatchOptions(self._version, timeout_s=1200, idle_timeout_s=1200)
+        with self._client.watch(r.WORKLOAD, options=options) as stream:
             for event in stream:
+                self._version = event.resource_version
                 now = time.monotonic()
                 name = event.document["metadata"].get("name", "")
                 with self._told:
