@@ -118,6 +118,19 @@ def test_they_follow_one_another_at_their_pace_while_decisions_are_written(
     assert taken == [AT_ONCE, 2, 2, 2, 2, AT_ONCE, AT_ONCE, AT_ONCE]
 
 
+@pytest.mark.parametrize(("kind", "most"), [("ClusterQueue:", AT_ONCE), ("ns/", 3 * AT_ONCE)])
+def test_events_of_workloads_make_statuses_of_queues_few_and_reasons_not(kind: str, most: int):
+    low, keys = LowPriority(), [f"{kind}{number}" for number in range(3 * AT_ONCE)]
+    (low.change if kind.endswith(":") else low.add)(keys)
+    low.note_event(10.0)
+    sent = []
+    for _ in range(3):
+        sent += told(low, 10.0)
+        for key in low.under_way:
+            low.answered(key)
+    assert len(sent) == most
+
+
 @pytest.mark.parametrize("is_hasty", [True, False])
 def test_a_queue_that_changes_all_the_time_rests_and_tells_its_last_state(is_hasty: bool):
     low, now = LowPriority(), 10.0

@@ -246,6 +246,7 @@ class AdmissionBody(Controller[str]):
     ) -> None:
         self._feed(resource, key, document, is_gone=is_gone)
         self._reader.stir()
+        self._low.note_event(time.monotonic())
         self._low.change(self._queues_of(document))
         self.queue.add(key)
         if self._placement.is_wanted:

@@ -2,8 +2,8 @@
 
 Why a workload is pending, and the statuses of queues, only tell; each write of them costs the API
 server as much as a decision does. So each is worked out when its turn comes, and while decisions
-are being written they are few. On a quiet cluster they follow at once, but for a queue that was
-told just now.
+are being written they are few; statuses of queues also while workloads come, end and change
+otherwise. On a quiet cluster they follow at once, but for a queue that was told just now.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# While decisions are written: seconds from one queue, and one workload, to the next.
+# While the cluster is not quiet: seconds from one queue, and one workload, to the next.
 QUEUE_EVERY_S: Final = 0.05
 WORKLOAD_EVERY_S: Final = 0.2
 # At any time: seconds from one status of a queue to its next. One in which something happens all
@@ -20,7 +20,8 @@ SAME_QUEUE_EVERY_S: Final = 0.5
 # So many writes of each kind are under way at most. With one, what they tell would grow old just
 # when most happens: an API server at work takes longer to answer than it is to the next.
 AT_ONCE: Final = 8
-# So long after the last decision the cluster counts as quiet again, seconds.
+# So long after the last decision the cluster counts as quiet again, seconds; for queues, after the
+# last event of a workload, too.
 QUIET_AFTER_S: Final = 0.5
 PASS_EVERY_S: Final = 1.0
 # After a pass over all queues: rest for so many times as long as its looks took, unless something
@@ -49,7 +50,7 @@ class LowPriority:
         self._resting: dict[str, float] = {}
         self._restless: set[str] = set()
         self._workload_lane, self._queue_lane = _Lane(WORKLOAD_EVERY_S), _Lane(QUEUE_EVERY_S)
-        self._pass_at = self._hasty_at = float("-inf")
+        self._pass_at = float("-inf")
         self._pass_took_s = 0.0
         self._is_of_pass = False
 
@@ -110,7 +111,11 @@ class LowPriority:
 
     def note_haste(self, now: float) -> None:
         """A write that cannot wait was sent or answered."""
-        self._hasty_at = now
+        self._queue_lane.busy_at = self._workload_lane.busy_at = now
+
+    def note_event(self, now: float) -> None:
+        """Something happened to a workload, be it why it waits that was told."""
+        self._queue_lane.busy_at = now
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until the next key may go; None while there is none, or enough are under way."""
@@ -151,7 +156,7 @@ class LowPriority:
         """The key's write is under way."""
         lane = self._lane_of(key)
         lane.under_way[key] = False
-        if now - self._hasty_at < QUIET_AFTER_S:
+        if now - lane.busy_at < QUIET_AFTER_S:
             lane.rest(now)
         if lane is self._queue_lane:
             self._resting.pop(key, None)
@@ -175,12 +180,13 @@ class _Lane:
         every_s: From one to the next, where they have to rest.
 
     Attributes:
+        busy_at: When the cluster was last not quiet.
         under_way: Keys of those under way; whether something has happened to them since.
     """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._free_at = float("-inf")
+        self._free_at = self.busy_at = float("-inf")
         self.under_way: dict[str, bool] = {}
 
     def wait_s(self, now: float) -> float | None:
