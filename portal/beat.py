@@ -39,7 +39,8 @@ RENEW_S: Final = LEASE_S / 5
 """Between two renewals; who waits for the lease asks as often."""
 MARGIN_S: Final = LEASE_S / 5
 """The holder sends nothing in the last seconds of its lease: what it began to send has to be sent
-before somebody else begins."""
+before somebody else begins. One that is stopped in the middle of sending still sends that one
+message when it goes on; each task bears to be sent twice."""
 
 
 class SteadyScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
