@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from clusters.documents.conditions import is_true
-from clusters.errors import ClusterError
 from clusters.kube import resources as r
-from clusters.kube.client import KubeClient, WatchOptions
+from clusters.kube.client import KubeClient
+from clusters.kube.watch import ReflectorSettings
+from clusters.reconcile.runtime.watches import Change, Seen, Watches
 from tests.controlplane.control_plane import ControlPlane
 from tests.controlplane.processes import Program, StartError
 from tests.perf.bench import percentile
@@ -38,6 +39,8 @@ KEYS: Final = {
 }
 """Figures of a run, and of which rate and percentile each is."""
 SETTLES_S: Final = 300.0
+WATCH_S: Final = 1200.0
+"""A watch lasts longer than a run, so that none begins while somebody waits."""
 SILENCE_S: Final = 3.0
 """Without an event, whoever decides has said what it has to say."""
 _FULL, _FREE = "full", "free"
@@ -87,9 +90,12 @@ def measure_one(contender: Contender, folder: Path, *, scale: float = 1.0) -> di
 def _waits(client: KubeClient, pending: int) -> Mapping[int, list[float]]:
     """Rate → seconds that each Workload waited."""
     _queues(client)
-    observer = _Observer(client)
-    observer.start()
-    with ThreadPoolExecutor(SENDERS) as pool:
+    observer = _Observer()
+    with (
+        closing(Watches(client, cluster="observed", pulse=None, sink=observer.take)) as watches,
+        ThreadPoolExecutor(SENDERS) as pool,
+    ):
+        watches.add(r.WORKLOAD, settings=ReflectorSettings(watch_without_pulse_s=WATCH_S))
         list(pool.map(lambda n: _create(client, _FULL, f"waits-{n}"), range(pending)))
         observer.wait_for_silence(pending)
         found = {}
@@ -110,38 +116,26 @@ def _waits(client: KubeClient, pending: int) -> Mapping[int, list[float]]:
     return found
 
 
-class _Observer(threading.Thread):
+class _Observer:
     """Notes when the event of each admission came."""
 
-    def __init__(self, client: KubeClient) -> None:
-        super().__init__(daemon=True)
-        self._client = client
-        self._version = client.list(r.WORKLOAD).resource_version
+    def __init__(self) -> None:
         self._told = threading.Condition()
         self._admitted: dict[str, float] = {}
         self._seen: set[str] = set()
         self._last = time.monotonic()
 
-    def run(self) -> None:
-        # The client is closed under it in the end; whoever waits in between has a limit.
-        with suppress(ClusterError):
-            while True:
-                self._watch()
-
-    def _watch(self) -> None:
-        """Until the API server ends the watch, as it does with one that reads too slowly."""
-        options = WatchOptions(self._version, timeout_s=1200, idle_timeout_s=1200)
-        with self._client.watch(r.WORKLOAD, options=options) as stream:
-            for event in stream:
-                self._version = event.resource_version
-                now = time.monotonic()
-                name = event.document["metadata"].get("name", "")
-                with self._told:
-                    self._last = now
-                    self._seen.add(name)
-                    if name not in self._admitted and is_true(event.document, "Admitted"):
-                        self._admitted[name] = now
-                        self._told.notify_all()
+    def take(self, seen: Seen) -> None:
+        """What the watch told."""
+        if seen.change is not Change.UPSERT:
+            return
+        now, name = time.monotonic(), seen.document["metadata"]["name"]
+        with self._told:
+            self._last = now
+            self._seen.add(name)
+            if name not in self._admitted and is_true(seen.document, "Admitted"):
+                self._admitted[name] = now
+                self._told.notify_all()
 
     def wait_for_silence(self, count: int) -> None:
         """Until so many were seen, and nothing was for a while."""
@@ -151,10 +145,10 @@ class _Observer(threading.Thread):
                 if len(self._seen) >= count and time.monotonic() - self._last > SILENCE_S:
                     return
             time.sleep(0.1)
-        quiet, watch = time.monotonic() - self._last, "alive" if self.is_alive() else "over"
+        quiet = time.monotonic() - self._last
         raise StartError(
-            f"it is not quiet after {SETTLES_S:g} s: {len(self._seen)} of {count} were seen, the "
-            f"last event came {quiet:.1f} s ago, and the watch is {watch}"
+            f"it is not quiet after {SETTLES_S:g} s: {len(self._seen)} of {count} were seen, and "
+            f"the last event came {quiet:.1f} s ago"
         )
 
     def wait_for(self, names: list[str]) -> Mapping[str, float]:
