@@ -41,7 +41,7 @@ class Command(BaseCommand):
         """Verify and print one line."""
         found = verify_chain(name=options["month"], anchor=options["anchor"], seal=options["seal"])
         if found.broken is not None:
-            raise CommandError(f"The ledger was changed: {found.broken}")
+            raise CommandError(f"The ledger is not as it was closed: {found.broken}")
         if options["month"] and not found.periods:
             raise CommandError(f"No closed month is named {options['month']!r}. Write YYYY-MM.")
         self.stdout.write(

@@ -193,7 +193,10 @@ def _cut_off(number: int, anchor: Anchor | None) -> BrokenRow | None:
     if anchor is not None:
         told = max(told, anchor.number)
     if told > number:
-        words = f"closed months {number + 1} to {told} are missing"
+        months = f"closed months {number + 1} to {told} are"
+        if told == number + 1:
+            months = f"closed month {told} is"
+        words = f"{months} missing: removed, or closed after the backup that this database is from"
         return BrokenRow("ledger", "period", str(told), "", words)
     edge = BillingTerms.objects.order_by("-closed_until").exclude(closed_until=None).first()
     if (
